@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: Apache-2.0
+// Launching a kernel from a row: grid, cluster, PDL attribute, error capture. Host code of .cu files.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_runtime.h>
+
+#include "core/error.h"
+#include "dispatch/kernel.h"
+
+namespace ek {
+
+using bf16 = __nv_bfloat16;
+using half = __half;
+
+template <class T>
+struct Type {
+  using type = T;
+};
+
+// Calls f(Type<float>{}), f(Type<half>{}) or f(Type<bf16>{}); the checks let no other dtype through.
+template <class F>
+ek_status with_float(ek_dtype dtype, F&& f) {
+  if (dtype == EK_DTYPE_F32) return f(Type<float>{});
+  if (dtype == EK_DTYPE_F16) return f(Type<half>{});
+  return f(Type<bf16>{});
+}
+
+struct Grid {
+  dim3 blocks;
+  dim3 threads;
+  size_t smem = 0;   // dynamic bytes; more than 48 KB needs allow_smem() once
+  int cluster = 1;   // blocks of a cluster along x (sm_90 and newer)
+};
+
+// Every kernel launched here calls pdl_wait() in every thread before it touches memory that another kernel may have
+// written, so the PDL attribute is safe to set whenever the context asks for it.
+template <class... Params, class... Args>
+ek_status launch(const Launch& l, void (*kernel)(Params...), const Grid& grid, Args&&... args) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = grid.blocks;
+  config.blockDim = grid.threads;
+  config.dynamicSmemBytes = grid.smem;
+  config.stream = static_cast<cudaStream_t>(l.stream);
+  cudaLaunchAttribute attributes[2];
+  config.attrs = attributes;
+  if ((l.flags & EK_FLAG_PDL) && l.device.target >= 90) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+    a.val.programmaticStreamSerializationAllowed = 1;
+  }
+  if (grid.cluster > 1) {
+    cudaLaunchAttribute& a = attributes[config.numAttrs++];
+    a.id = cudaLaunchAttributeClusterDimension;
+    a.val.clusterDim.x = grid.cluster;
+    a.val.clusterDim.y = 1;
+    a.val.clusterDim.z = 1;
+  }
+  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
+  return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "kernel launch");
+}
+
+// Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.
+inline unsigned grid_blocks(int64_t work, int64_t per_block) {
+  const int64_t blocks = (work + per_block - 1) / per_block;
+  return static_cast<unsigned>(blocks < 1 ? 1 : blocks > 0x7fffffff ? 0x7fffffff : blocks);
+}
+
+}  // namespace ek
+
+#define EK_CUDA(launch_, call)                                                                     \
+  do {                                                                                             \
+    const cudaError_t ek_cuda_error_ = (call);                                                     \
+    if (ek_cuda_error_ != cudaSuccess) return ::ek::fail_cuda((launch_).context, ek_cuda_error_, #call); \
+  } while (0)

@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: Apache-2.0
+// Vectors of up to 16 bytes: load, store, and conversion to and from f32. The one place where element types are packed.
+#pragma once
+
+#include <cuda_bf16.h>
+#include <cuda_fp16.h>
+#include <cuda_fp8.h>
+
+#include "cuda/launch.h"
+
+namespace ek {
+
+using e4m3 = __nv_fp8_e4m3;
+
+template <class T, int N>
+struct alignas(sizeof(T) * N) Vec {
+  static constexpr int kSize = N;
+  T v[N];
+};
+
+// Elements in a 16-byte access.
+template <class T>
+constexpr int kVec = 16 / static_cast<int>(sizeof(T));
+
+// p must be aligned to the vector. Plain ld/st: outputs may alias inputs, so the read-only path is never used.
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> load_vec(const T* p) {
+  return *reinterpret_cast<const Vec<T, N>*>(p);
+}
+template <class T, int N>
+__device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
+  *reinterpret_cast<Vec<T, N>*>(p) = v;
+}
+
+// Read once, keep nothing: evict-first in L2, so that streaming inputs do not push out what the next kernel wants.
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> load_vec_stream(const T* p) {
+  static_assert(sizeof(Vec<T, N>) == 16, "streaming access is 16 bytes");
+  const int4 raw = __ldcs(reinterpret_cast<const int4*>(p));
+  return *reinterpret_cast<const Vec<T, N>*>(&raw);
+}
+template <class T, int N>
+__device__ __forceinline__ void store_vec_stream(T* p, const Vec<T, N>& v) {
+  static_assert(sizeof(Vec<T, N>) == 16, "streaming access is 16 bytes");
+  __stcs(reinterpret_cast<int4*>(p), *reinterpret_cast<const int4*>(&v));
+}
+
+__device__ __forceinline__ float to_float(float x) { return x; }
+__device__ __forceinline__ float to_float(half x) { return __half2float(x); }
+__device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
+
+template <class T>
+__device__ __forceinline__ T from_float(float x);
+template <>
+__device__ __forceinline__ float from_float<float>(float x) {
+  return x;
+}
+template <>
+__device__ __forceinline__ half from_float<half>(float x) {
+  return __float2half_rn(x);
+}
+template <>
+__device__ __forceinline__ bf16 from_float<bf16>(float x) {
+  return __float2bfloat16_rn(x);
+}
+// Quantized stores: nearest even, saturating; NaN becomes 0x7f (e4m3) and 0 (i8).
+template <>
+__device__ __forceinline__ e4m3 from_float<e4m3>(float x) {
+  e4m3 q;
+  q.__x = __nv_cvt_float_to_fp8(x, __NV_SATFINITE, __NV_E4M3);
+  return q;
+}
+template <>
+__device__ __forceinline__ int8_t from_float<int8_t>(float x) {
+  // cvt.rni.sat.s8 rounds, saturates to [-128, 127] and maps NaN to 0; -128 is kept out to stay symmetric.
+  const int q = __float2int_rn(fminf(fmaxf(x, -127.f), 127.f));
+  return static_cast<int8_t>(x != x ? 0 : q);
+}
+
+template <class T, int N>
+__device__ __forceinline__ void unpack(const Vec<T, N>& v, float (&f)[N]) {
+#pragma unroll
+  for (int i = 0; i < N; ++i) f[i] = to_float(v.v[i]);
+}
+
+// Pairs convert in one instruction, so 2-byte and e4m3 vectors are packed two at a time.
+template <class T, int N>
+__device__ __forceinline__ Vec<T, N> pack(const float (&f)[N]) {
+  Vec<T, N> v;
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      if constexpr (std::is_same_v<T, bf16>) {
+        *reinterpret_cast<__nv_bfloat162*>(&v.v[i]) = __floats2bfloat162_rn(f[i], f[i + 1]);
+      } else {
+        *reinterpret_cast<__half2*>(&v.v[i]) = __floats2half2_rn(f[i], f[i + 1]);
+      }
+    }
+  } else if constexpr (std::is_same_v<T, e4m3> && N % 2 == 0) {
+#pragma unroll
+    for (int i = 0; i < N; i += 2) {
+      const __nv_fp8x2_storage_t pair =
+          __nv_cvt_float2_to_fp8x2(make_float2(f[i], f[i + 1]), __NV_SATFINITE, __NV_E4M3);
+      *reinterpret_cast<__nv_fp8x2_storage_t*>(&v.v[i]) = pair;
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) v.v[i] = from_float<T>(f[i]);
+  }
+  return v;
+}
+
+}  // namespace ek

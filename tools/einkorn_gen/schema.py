@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads schema/<family>.toml into plain objects and refuses what it does not understand. docs/schema.md is the grammar."""
+
+import ast
+import re
+import tomllib
+from dataclasses import dataclass, field
+from pathlib import Path
+
+# name -> (DLPack code, bits). The C constants are EK_DTYPE_<NAME> in einkorn.h.
+DTYPES = {
+    "bool": (6, 8), "u8": (1, 8), "i8": (0, 8), "i32": (0, 32), "i64": (0, 64),
+    "f64": (2, 64), "f32": (2, 32), "f16": (2, 16), "bf16": (4, 16),
+    "e4m3": (10, 8), "e5m2": (12, 8), "e8m0": (14, 8), "e2m1": (17, 4), "i4": (0, 4), "u4": (1, 4),
+}  # fmt: skip
+ATTR_TYPES = ("f32", "f64", "i32", "i64", "bool", "enum")
+MAX_DIMS = 8
+NAME = re.compile(r"[a-z][a-z0-9_]*$")
+TENSOR = re.compile(r"(list )?(\w+)\[([^\]]*)\](\?)?((?: \w+)*)$")
+FIELDS = (
+    "doc", "dtypes", "combos", "in", "inout", "out", "dims", "attrs", "alias", "require", "batch", "bytes", "flops",
+    "backward", "since",
+)  # fmt: skip
+FUNCTIONS = {"has": 1, "sizeof": 1, "ceil_div": 2, "min": 2, "max": 2}
+
+
+class SchemaError(Exception):
+    """Says which file, op and field is wrong, and what was expected."""
+
+
+@dataclass
+class Tensor:
+    name: str
+    role: str  # in, inout, out
+    dtype: str  # a dtype variable of the op, or the name of a dtype
+    dims: list  # names, integers, at most one "..."
+    optional: bool = False
+    strided: bool = False  # any stride in the last dim too
+    host: bool = False  # lives in host memory whatever the context's device
+    is_list: bool = False
+    since: int = 0
+
+    @property
+    def lead(self):
+        """Index of "..." in dims, or -1."""
+        return self.dims.index("...") if "..." in self.dims else -1
+
+    @property
+    def text(self):
+        words = " strided" * self.strided + " host" * self.host
+        dims = ", ".join(str(d) for d in self.dims)
+        return f"{'list ' * self.is_list}{self.dtype}[{dims}]{'?' * self.optional}{words}"
+
+
+@dataclass
+class Attr:
+    name: str
+    type: str  # one of ATTR_TYPES
+    default: object
+    enum: str = ""
+    since: int = 0
+
+
+@dataclass
+class Op:
+    name: str
+    family: str
+    doc: str
+    dtypes: dict  # variable -> list of dtype names
+    combos: list  # allowed assignments of the variables; empty: all
+    tensors: list
+    attrs: list
+    dims: dict  # derived dim -> expression
+    alias: list  # (output, input) pairs that may be the same memory
+    require: dict  # expression -> sentence
+    batch: list
+    bytes: str
+    flops: str
+    backward: dict
+    enums: dict = field(default_factory=dict)  # every enum of the schema: name -> values
+
+    @property
+    def has_lead(self):
+        return any("..." in t.dims and not t.is_list for t in self.tensors)
+
+    @property
+    def dim_names(self):
+        """Named dims in order of first appearance, derived ones last; `rows` (the product of "...") not among them."""
+        seen = [d for t in self.tensors for d in t.dims if isinstance(d, str) and d != "..." and d not in self.dims]
+        return list(dict.fromkeys(seen)) + list(self.dims)
+
+    @property
+    def outputs(self):
+        return [t for t in self.tensors if t.role != "in"]
+
+    def tensor(self, name):
+        return next(t for t in self.tensors if t.name == name)
+
+    @property
+    def fields(self):
+        """Tensors and attributes in the order of the C struct: what came later stands at the end."""
+        return sorted([*self.tensors, *self.attrs], key=lambda f: f.since)
+
+    @property
+    def enum_values(self):
+        """The bare names an expression may use for enum values -> their enum's name."""
+        return {v: a.enum for a in self.attrs if a.type == "enum" for v in self.enums[a.enum]}
+
+
+def pascal(name):
+    return "".join(w.capitalize() for w in name.split("_"))
+
+
+def load(folder):
+    """All ops of a schema folder, in file and file order."""
+    files = sorted(Path(folder).glob("*.toml"))
+    docs = {}
+    for file in files:
+        try:
+            docs[file] = tomllib.loads(file.read_text())
+        except tomllib.TOMLDecodeError as e:
+            raise SchemaError(f"{file}: {e}") from None
+    enums = {}
+    for file, doc in docs.items():
+        for name, values in doc.pop("enums", {}).items():
+            if name in enums:
+                raise SchemaError(f"{file}: [enums] {name}: defined twice")
+            if not isinstance(values, list) or not values or not all(isinstance(v, str) and NAME.match(v) for v in values):
+                raise SchemaError(f"{file}: [enums] {name}: expected a list of lower-case names, got {values!r}")
+            enums[name] = values
+    ops = [_Reader(file, name, table, enums).op() for file, doc in docs.items() for name, table in doc.items()]
+    names = {}
+    for op in ops:
+        if op.name in names:
+            raise SchemaError(f"{op.family}.toml: {op.name}: also defined in {names[op.name]}.toml")
+        names[op.name] = op.family
+    _check_gradients(ops)
+    return ops
+
+
+class _Reader:
+    """One op table; every complaint carries file, op and field."""
+
+    def __init__(self, file, name, table, enums):
+        self.file, self.name, self.table, self.enums = file, name, table, enums
+
+    def fail(self, where, message):
+        raise SchemaError(f"{self.file}: {self.name}.{where}: {message}" if where else f"{self.file}: {self.name}: {message}")
+
+    def op(self):
+        if not NAME.match(self.name):
+            self.fail("", "op names are lower-case words joined by _")
+        if not isinstance(self.table, dict):
+            self.fail("", "expected a table")
+        for key in self.table:
+            if key not in FIELDS:
+                self.fail(key, f"unknown field, expected one of {', '.join(FIELDS)}")
+        for key in ("doc", "out" if "inout" not in self.table else "inout", "bytes", "flops"):
+            if key not in self.table:
+                self.fail(key, "missing")
+        dtypes = self.table.get("dtypes", {})
+        for var, names in dtypes.items():
+            if not re.match(r"[A-Z]\w*$", var):
+                self.fail(f"dtypes.{var}", "a dtype variable starts with a capital letter")
+            for n in names:
+                if n not in DTYPES:
+                    self.fail(f"dtypes.{var}", f"unknown dtype {n!r}, expected one of {', '.join(DTYPES)}")
+        combos = self.table.get("combos", [])
+        for i, combo in enumerate(combos):
+            if set(combo) != set(dtypes) or any(combo[v] not in dtypes[v] for v in combo if v in dtypes):
+                self.fail(f"combos[{i}]", f"expected one dtype for each of {', '.join(dtypes)}")
+        since = self.table.get("since", {})
+        tensors = [
+            self.tensor(role, n, text, dtypes, since)
+            for role in ("in", "inout", "out") for n, text in self.table.get(role, {}).items()
+        ]  # fmt: skip
+        attrs = [self.attr(n, text, since) for n, text in self.table.get("attrs", {}).items()]
+        names = [f.name for f in [*tensors, *attrs]]
+        for n in names:
+            if names.count(n) > 1:
+                self.fail(n, "two arguments have this name")
+        for n in since:
+            if n not in names:
+                self.fail(f"since.{n}", "no such argument")
+        op = Op(
+            self.name, self.file.stem, self.table["doc"], dtypes, combos, tensors, attrs, self.table.get("dims", {}),
+            [self.alias(i, a, tensors) for i, a in enumerate(self.table.get("alias", []))],
+            self.table.get("require", {}), self.table.get("batch", []), self.table["bytes"], self.table["flops"],
+            self.table.get("backward", {}), self.enums,
+        )  # fmt: skip
+        self.check_names(op)
+        return op
+
+    def tensor(self, role, name, text, dtypes, since):
+        where = f"{role}.{name}"
+        if not NAME.match(name):
+            self.fail(where, "argument names are lower-case words joined by _")
+        match = TENSOR.match(text) if isinstance(text, str) else None
+        if not match:
+            self.fail(where, f"expected e.g. 'T[..., dim]', 'f32[...]?', 'list P[...]', got {text!r}")
+        is_list, dtype, dims, optional, words = match.groups()
+        if dtype not in dtypes and dtype not in DTYPES:
+            self.fail(where, f"{dtype!r} is neither a dtype variable ({', '.join(dtypes) or 'none'}) nor a dtype")
+        parsed = [int(d) if d.isdigit() else d for d in (d.strip() for d in dims.split(",")) if d]
+        for d in parsed:
+            if isinstance(d, str) and d != "..." and not NAME.match(d):
+                self.fail(where, f"{d!r} is not a dimension: a name, an integer or ...")
+        if parsed.count("...") > 1:
+            self.fail(where, "... may stand once")
+        if len(parsed) > MAX_DIMS:
+            self.fail(where, f"more than {MAX_DIMS} dimensions")
+        for w in words.split():
+            if w not in ("strided", "host"):
+                self.fail(where, f"unknown word {w!r}, expected strided or host")
+        return Tensor(
+            name, role, dtype, parsed, bool(optional), "strided" in words.split(), "host" in words.split(), bool(is_list),
+            since.get(name, 0),
+        )  # fmt: skip
+
+    def attr(self, name, text, since):
+        where = f"attrs.{name}"
+        kind, _, default = (s.strip() for s in text.partition("=")) if isinstance(text, str) else ("", "", "")
+        enum = ""
+        if kind.startswith("enum "):
+            kind, enum = "enum", kind[5:].strip()
+            if enum not in self.enums:
+                self.fail(where, f"unknown enum {enum!r}, expected one of {', '.join(self.enums)}")
+            if default not in self.enums[enum]:
+                self.fail(where, f"default {default!r} is not a value of {enum}: {', '.join(self.enums[enum])}")
+        elif kind not in ATTR_TYPES or not default:
+            self.fail(where, f"expected '<type> = <default>' with type {', '.join(ATTR_TYPES)} (enum <name>), got {text!r}")
+        elif kind == "bool":
+            if default not in ("true", "false"):
+                self.fail(where, f"a bool defaults to true or false, not {default!r}")
+            default = default == "true"
+        else:
+            try:
+                default = float(default) if kind[0] == "f" else int(default)
+            except ValueError:
+                self.fail(where, f"default {default!r} is not a {kind}")
+        return Attr(name, kind, default, enum, since.get(name, 0))
+
+    def alias(self, i, text, tensors):
+        out, _, src = (s.strip() for s in text.partition(":"))
+        outs = [t.name for t in tensors if t.role != "in"]
+        if out not in outs or src not in [t.name for t in tensors if t.role == "in"]:
+            self.fail(f"alias[{i}]", f"expected '<output>: <input>', got {text!r}")
+        return out, src
+
+    def check_names(self, op):
+        """Every name in every expression must mean something."""
+        bound = {d for t in op.tensors for d in t.dims if isinstance(d, str)}
+        for d in op.dims:
+            if not NAME.match(d):
+                self.fail(f"dims.{d}", "dimension names are lower-case words joined by _")
+        for b in op.batch:
+            if b not in bound:
+                self.fail("batch", f"{b!r} is not a dimension of a tensor")
+        known = set(op.dim_names) | {a.name for a in op.attrs} | set(op.enum_values) | ({"rows"} if op.has_lead else set())
+        named = [(f"dims.{d}", e) for d, e in op.dims.items()]
+        named += [("require", e) for e in op.require] + [("bytes", op.bytes), ("flops", op.flops)]
+        for where, text in named:
+            try:
+                tree = parse_expression(text)
+            except SyntaxError:
+                self.fail(where, f"not an expression: {text!r}")
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call):
+                    arg = node.args[0].id if node.args and isinstance(node.args[0], ast.Name) else None
+                    if node.func.id == "has" and arg not in [t.name for t in op.tensors if t.optional]:
+                        self.fail(where, f"has({arg}): not an optional tensor")
+                    if node.func.id == "sizeof" and arg not in op.dtypes and arg not in DTYPES:
+                        self.fail(where, f"sizeof({arg}): not a dtype")
+                elif isinstance(node, ast.Name) and node.id not in known | set(FUNCTIONS) | set(op.dtypes) | set(DTYPES):
+                    if node.id not in [t.name for t in op.tensors]:
+                        self.fail(where, f"unknown name {node.id!r} in {text!r}")
+
+
+def parse_expression(text):
+    """A Python expression of the small kind the schema allows; SyntaxError for anything else."""
+    tree = ast.parse(str(text), mode="eval").body
+    allowed = (
+        ast.BinOp, ast.Add, ast.Sub, ast.Mult, ast.FloorDiv, ast.Mod, ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE,
+        ast.Gt, ast.GtE, ast.BoolOp, ast.And, ast.Or, ast.UnaryOp, ast.Not, ast.USub, ast.IfExp, ast.Name, ast.Load,
+        ast.Constant, ast.Call,
+    )  # fmt: skip
+    for node in ast.walk(tree):
+        if not isinstance(node, allowed):
+            raise SyntaxError(text)
+        if isinstance(node, ast.Call):
+            name = node.func.id if isinstance(node.func, ast.Name) else ""
+            if name not in FUNCTIONS or len(node.args) != FUNCTIONS[name] or node.keywords:
+                raise SyntaxError(text)
+        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float)):
+            raise SyntaxError(text)
+    return tree
+
+
+def _check_gradients(ops):
+    by_name = {op.name: op for op in ops}
+    for op in ops:
+        if not op.backward:
+            continue
+        where = f"{op.family}.toml: {op.name}.backward"
+        target = by_name.get(op.backward.get("op"))
+        if target is None:
+            raise SchemaError(f"{where}: no op {op.backward.get('op')!r}")
+        mine = {f.name for f in op.fields}
+        theirs = {f.name for f in target.fields}
+        for arg, source in op.backward.get("args", {}).items():
+            inner = re.match(r"grad\((\w+)\)$", source)
+            if arg not in theirs:
+                raise SchemaError(f"{where}.args.{arg}: {target.name} has no such argument")
+            if (inner.group(1) if inner else source) not in mine:
+                raise SchemaError(f"{where}.args.{arg}: {op.name} has no {source!r}")
+        for arg, grad in op.backward.get("grads", {}).items():
+            if arg not in mine or grad not in theirs:
+                raise SchemaError(f"{where}.grads.{arg}: expected an input of {op.name} = an output of {target.name}")
