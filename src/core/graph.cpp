@@ -19,7 +19,6 @@ ek_status ek_graph_begin(ek_context* context) {
     return fail(context, EK_STATUS_UNSUPPORTED, "ek_graph_begin: there are no graphs on %s", context->backend->name);
   if (context->capturing)
     return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_graph_begin: the context is capturing already");
-  if (const ek_status status = ek::check_process(context, "ek_graph_begin")) return status;
   if (const ek_status status = context->backend->graph_begin(context, context->device.id.id, context->stream))
     return status;
   context->capturing = true;
@@ -33,7 +32,6 @@ ek_status ek_graph_end(ek_context* context, ek_graph** graph_out) {
     return fail(context, EK_STATUS_UNSUPPORTED, "ek_graph_end: there are no graphs on %s", context->backend->name);
   if (!context->capturing)
     return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_graph_end: no capture was begun on this context");
-  if (const ek_status status = ek::check_process(context, "ek_graph_end")) return status;
   context->capturing = false;  // also after an error: the runtime ends a broken capture
   const int id = context->device.id.id;
   void* handle = nullptr;
@@ -54,7 +52,6 @@ ek_status ek_graph_launch(ek_graph* graph, ek_context* context) {
   if (graph->backend != context->backend || graph->device.id != id)
     return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_graph_launch: graph is of %s:%d, the context of %s:%d",
                 graph->backend->name, graph->device.id, context->backend->name, id);
-  if (const ek_status status = ek::check_process(context, "ek_graph_launch")) return status;
   if (const ek_status status = context->backend->graph_launch(context, id, graph->handle, context->stream))
     return status;
   context->workspace_used = true;  // the recorded calls may use it

@@ -26,7 +26,6 @@ ek_status ek_memory_copy(ek_context* context, void* dst, const void* src, size_t
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_memory_copy: context is NULL");
   if (bytes && !(dst && src))
     return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_memory_copy: %s is NULL", dst ? "src" : "dst");
-  if (const ek_status status = ek::check_process(context, "ek_memory_copy")) return status;
   if (bytes)
     if (const ek_status status =
             context->backend->copy(context, context->device.id.id, context->stream, dst, src, bytes))
@@ -37,7 +36,6 @@ ek_status ek_memory_copy(ek_context* context, void* dst, const void* src, size_t
 ek_status ek_memory_fill(ek_context* context, void* dst, uint8_t value, size_t bytes) {
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_memory_fill: context is NULL");
   if (bytes && !dst) return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_memory_fill: dst is NULL");
-  if (const ek_status status = ek::check_process(context, "ek_memory_fill")) return status;
   if (bytes)
     if (const ek_status status = context->backend->fill(context, context->device.id.id, context->stream, dst, value, bytes))
       return status;

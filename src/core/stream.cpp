@@ -68,7 +68,6 @@ ek_status ek_event_record(ek_event* event, ek_context* context) {
   if (event->backend != context->backend || event->device.id != device.id)
     return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_event_record: event is of %s:%d, the context of %s:%d",
                 event->backend->name, event->device.id, context->backend->name, device.id);
-  if (const ek_status status = ek::check_process(context, "ek_event_record")) return status;
   if (const ek_status status = event->backend->event_record(context, device.id, event->handle, context->stream))
     return status;
   event->recorded = true;
@@ -78,7 +77,6 @@ ek_status ek_event_record(ek_event* event, ek_context* context) {
 ek_status ek_event_wait(ek_event* event, ek_context* context) {
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_event_wait: context is NULL");
   if (!event) return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_event_wait: event is NULL");
-  if (const ek_status status = ek::check_process(context, "ek_event_wait")) return status;
   if (event->recorded) {
     // Between kinds of devices: what a CPU event stands for is done already, and CPU work can only wait by waiting.
     ek_status status = EK_STATUS_OK;

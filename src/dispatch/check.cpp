@@ -110,7 +110,10 @@ class Checker {
   }
 
   ek_status read_tensors() {
-    for (int d = 0; d < spec_.dim_count; ++d) from_[d] = -1;
+    for (int d = 0; d < spec_.dim_count; ++d) {
+      from_[d] = -1;
+      field<int64_t>(args_, spec_.dims[d].to) = 0;  // stays 0 where only absent optionals have this dim
+    }
     for (int i = 0; i < spec_.tensor_count; ++i) {
       const TensorSpec& t = spec_.tensors[i];
       if (t.flags & kList) {

@@ -64,7 +64,7 @@ struct Relu2 {
 
 // dx = dy * f'(x): silu_backward, gelu_backward.
 template <class Act>
-struct Backward {
+struct UnaryBackward {
   EK_HOST_DEVICE float operator()(float dy, float x) const {
     float value;
     return dy * Act().derivative(x, value);

@@ -8,7 +8,7 @@
 namespace ek::EK_CPU_NS {
 
 static ek_status silu_backward_cpu(const SiluBackwardArgs& a, const Launch&) {
-  return map_binary(a.T, a.lead, a.dim, a.dy, a.x, a.dx, Backward<Silu<Math>>());
+  return map_binary(a.T, a.lead, a.dim, a.dy, a.x, a.dx, UnaryBackward<Silu<Math>>());
 }
 
 const Kernel<SiluBackwardArgs> kSiluBackwardCpu[] = {{EK_CPU_ROW("silu_backward_cpu"), kCpuTarget, nullptr, silu_backward_cpu}, {}};

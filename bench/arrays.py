@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Arrays by schema dtype name, from torch on a GPU or from NumPy on the CPU, so that one reference serves both."""
+
+import math
+
+# Unit roundoff of a stored value. f32 is 2^-24 itself; 2^-18 leaves room for sums over a row, whose order is free.
+ROUNDOFF = {"f32": 2.0**-18, "f16": 2.0**-11, "bf16": 2.0**-8}
+
+
+class TorchArrays:
+    """What reference.py and run.py need from torch."""
+
+    def __init__(self, device="cuda"):
+        import torch
+
+        self.torch = self.xp = torch
+        self.device = device
+        self.dtypes = {
+            "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
+            "e4m3": torch.float8_e4m3fn, "i8": torch.int8,
+        }  # fmt: skip
+        self.generator = torch.Generator(device=device)
+        self.generator.manual_seed(1)
+
+    def randn(self, shape, dtype):
+        values = self.torch.randn(shape, generator=self.generator, device=self.device)
+        return values.to(self.dtypes[dtype])
+
+    def empty(self, shape, dtype):
+        """Filled with a pattern that no op writes, so that a result left unwritten is seen."""
+        size = math.prod(shape) * self.dtypes[dtype].itemsize
+        poison = self.torch.full((size,), 0x7F, dtype=self.torch.uint8, device=self.device)
+        return poison.view(self.dtypes[dtype]).reshape(shape)
+
+    def copy(self, x):
+        return x.clone(memory_format=self.torch.preserve_format)
+
+    def f64(self, x):
+        return x.to(self.torch.float64)
+
+    def round(self, x, dtype):
+        """x as it reads after being stored as dtype."""
+        return x.to(self.torch.float32).to(self.dtypes[dtype]).to(self.torch.float64)
+
+    def erf(self, x):
+        return self.torch.erf(x)
+
+    def assign(self, dst, src):
+        dst.copy_(src)
+
+
+class NumpyArrays:
+    """The same from NumPy and ml_dtypes."""
+
+    def __init__(self):
+        import ml_dtypes
+        import numpy
+
+        self.xp = numpy
+        self.dtypes = {
+            "f64": numpy.float64, "f32": numpy.float32, "f16": numpy.float16, "bf16": ml_dtypes.bfloat16,
+            "e4m3": ml_dtypes.float8_e4m3fn, "i8": numpy.int8,
+        }  # fmt: skip
+        self.generator = numpy.random.default_rng(1)
+
+    def randn(self, shape, dtype):
+        return self.generator.standard_normal(shape, dtype=self.xp.float32).astype(self.dtypes[dtype])
+
+    def empty(self, shape, dtype):
+        size = math.prod(shape) * self.xp.dtype(self.dtypes[dtype]).itemsize
+        return self.xp.full(size, 0x7F, dtype=self.xp.uint8).view(self.dtypes[dtype]).reshape(shape)
+
+    def copy(self, x):
+        return x.copy(order="K")
+
+    def f64(self, x):
+        return x.astype(self.xp.float64)
+
+    def round(self, x, dtype):
+        return x.astype(self.xp.float32).astype(self.dtypes[dtype]).astype(self.xp.float64)
+
+    def erf(self, x):
+        return self.xp.vectorize(math.erf, otypes=[float])(x)
+
+    def assign(self, dst, src):
+        dst[...] = src.astype(dst.dtype)
