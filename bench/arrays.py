@@ -27,13 +27,14 @@ class TorchArrays:
         return values.to(self.dtypes[dtype])
 
     def empty(self, shape, dtype):
-        """Filled with a pattern that no op writes, so that a result left unwritten is seen."""
-        size = math.prod(shape) * self.dtypes[dtype].itemsize
-        poison = self.torch.full((size,), 0x7F, dtype=self.torch.uint8, device=self.device)
-        return poison.view(self.dtypes[dtype]).reshape(shape)
+        return self.torch.empty(shape, dtype=self.dtypes[dtype], device=self.device)
+
+    def poison(self, x):
+        """Fill with a pattern that no op writes, so that a result left unwritten is seen. x is dense."""
+        x.view(self.torch.uint8).fill_(0x7F)
 
     def copy(self, x):
-        return x.clone(memory_format=self.torch.preserve_format)
+        return x.clone()
 
     def f64(self, x):
         return x.to(self.torch.float64)
@@ -67,11 +68,13 @@ class NumpyArrays:
         return self.generator.standard_normal(shape, dtype=self.xp.float32).astype(self.dtypes[dtype])
 
     def empty(self, shape, dtype):
-        size = math.prod(shape) * self.xp.dtype(self.dtypes[dtype]).itemsize
-        return self.xp.full(size, 0x7F, dtype=self.xp.uint8).view(self.dtypes[dtype]).reshape(shape)
+        return self.xp.empty(shape, dtype=self.dtypes[dtype])
+
+    def poison(self, x):
+        x.view(self.xp.uint8)[...] = 0x7F
 
     def copy(self, x):
-        return x.copy(order="K")
+        return x.copy()
 
     def f64(self, x):
         return x.astype(self.xp.float64)

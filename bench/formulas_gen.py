@@ -4,6 +4,7 @@
 names of the optional tensors that are given."""
 
 # fmt: off
+# ruff: noqa: E501
 BITS = {'bool': 8, 'u8': 8, 'i8': 8, 'i32': 32, 'i64': 64, 'f64': 64, 'f32': 32, 'f16': 16, 'bf16': 16, 'e4m3': 8, 'e5m2': 8, 'e8m0': 8, 'e2m1': 4, 'i4': 4, 'u4': 4}
 
 

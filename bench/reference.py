@@ -304,8 +304,8 @@ def compute(m, op, args, dtypes):
     return REFERENCES[op](m, SimpleNamespace(**in64, **dtypes))
 
 
-def check(m, got, expected, dtypes, slack=1.0):
-    """None, or a sentence about the first output that is off.
+def check(m, got, expected, dtypes, group=0, slack=1.0):
+    """None, or a sentence about the first output that is off. dtypes: by output name; group: of quantizing ops.
 
     A value v of rounded outputs may be off by 4 u (|v| + rms(v)), u the dtype's ROUNDOFF: two roundings of the result
     and one of an intermediate, with a floor for what cancels. Quantized values may be off by 0.55 of their own step
@@ -315,11 +315,11 @@ def check(m, got, expected, dtypes, slack=1.0):
         have = m.f64(got[name])
         if tuple(have.shape) != tuple(want.shape):
             return f"{name} has shape {tuple(have.shape)}, expected {tuple(want.shape)}"
-        if name == "scale" and "y" in expected:
+        if name == "scale":
             limit = 2.0**-10 * want
         elif dtypes[name] in ("e4m3", "i8"):
-            step = _spread(m, expected["scale"], want)
-            have = have * _spread(m, m.f64(got["scale"]), want)
+            step = _spread(m, expected["scale"], want, group)
+            have = have * _spread(m, m.f64(got["scale"]), want, group)
             limit = 0.55 * (step if dtypes[name] == "i8" else m.xp.maximum(abs(want) / 8, step * 2.0**-9))
         else:
             limit = 4 * ROUNDOFF[dtypes[name]] * (abs(want) + (want * want).mean() ** 0.5)
@@ -329,11 +329,10 @@ def check(m, got, expected, dtypes, slack=1.0):
     return None
 
 
-def _spread(m, scale, values):
+def _spread(m, scale, values, group):
     """One scale for each value."""
-    dim, groups = values.shape[-1], scale.shape[-1]
-    group = -(-dim // groups)
-    wide = m.xp.broadcast_to(scale[..., None], (*scale.shape, group))
+    dim = values.shape[-1]
+    wide = m.xp.broadcast_to(scale[..., None], (*scale.shape, group or dim))
     return wide.reshape(*scale.shape[:-1], -1)[..., :dim]
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # Sourced by the scripts that build something: finds or installs what is missing, and builds presets.
 #   ek_setup [test] [cuda] [lint]   sets PY (the Python to run with) and, with `cuda`, CUDACXX; installs what lacks
-#   ek_build <preset>               configures and builds build/<preset>
+#   ek_build <preset> [target]      configures build/<preset> and builds it, or one target of it
 # Nothing is fetched when everything is there already, so a machine without network works. What comes from PyPI goes
 # into .venv; a Python that has NumPy (and pytest, for tests) is used as it is.
 
@@ -124,9 +124,8 @@ ek_setup() {
   return 0
 }
 
-ek_build() { # <preset> [cmake option]...
-  local preset="$1" dir="build/$1" fresh=() home nvcc
-  shift
+ek_build() { # <preset> [target]
+  local preset="$1" target="${2:-all}" dir="build/$1" fresh=() home nvcc
   # A folder that came from elsewhere, or whose nvcc is gone, is configured anew.
   if [ -f "$dir/CMakeCache.txt" ]; then
     home="$(sed -n 's/^CMAKE_HOME_DIRECTORY:INTERNAL=//p' "$dir/CMakeCache.txt")"
@@ -135,10 +134,10 @@ ek_build() { # <preset> [cmake option]...
   fi
   say "building $dir"
   mkdir -p "$dir"
-  if ! cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DPython_EXECUTABLE="$PY" "$@" >"$dir/configure.log" 2>&1; then
+  if ! cmake --preset "$preset" ${fresh[@]+"${fresh[@]}"} -DPython_EXECUTABLE="$PY" >"$dir/configure.log" 2>&1; then
     cat "$dir/configure.log"
     die "CMake could not configure preset $preset"
   fi
   sed -n 's/^-- einkorn: //p' "$dir/configure.log"
-  cmake --build "$dir" || die "the build of preset $preset failed"
+  cmake --build "$dir" --target "$target" || die "the build of preset $preset failed"
 }

@@ -96,8 +96,8 @@ ek_status check_process(ek_context* context, const char* who) {
 ek_status grow_workspace(ek_context* c, const char* who, size_t bytes) {
   if (bytes <= c->workspace_bytes) return EK_STATUS_OK;
   if (c->workspace_lent)
-    return fail(c, EK_STATUS_WORKSPACE, "%s: needs %zu bytes of workspace, ek_context_set_workspace gave %zu", who, bytes,
-                c->workspace_bytes);
+    return fail(c, EK_STATUS_WORKSPACE, "%s: needs %zu bytes of workspace, ek_context_set_workspace gave %zu", who,
+                bytes, c->workspace_bytes);
   bool capturing = false;
   if (const ek_status status = c->backend->stream_capturing(c, c->device.id.id, c->stream, &capturing)) return status;
   if (capturing)
@@ -115,7 +115,8 @@ ek_status grow_workspace(ek_context* c, const char* who, size_t bytes) {
   void* data = nullptr;
   size_t size = std::max({bytes, c->owned_bytes <= SIZE_MAX / 2 ? 2 * c->owned_bytes : bytes, kLeastWorkspace});
   ek_status status = c->backend->alloc(c, c->device.id, size, &data);
-  if (status == EK_STATUS_OUT_OF_MEMORY && size > bytes) status = c->backend->alloc(c, c->device.id, size = bytes, &data);
+  if (status == EK_STATUS_OUT_OF_MEMORY && size > bytes)
+    status = c->backend->alloc(c, c->device.id, size = bytes, &data);
   if (status == EK_STATUS_OUT_OF_MEMORY)
     return fail(c, status, "%s: no memory for %zu bytes of workspace on %s:%d", who, bytes, c->backend->name,
                 c->device.id.id);
@@ -162,7 +163,8 @@ ek_status ek_context_set_flags(ek_context* context, uint32_t flags) {
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_context_set_flags: context is NULL");
   const uint32_t known = EK_FLAG_DETERMINISTIC | EK_FLAG_BATCH_INVARIANT | EK_FLAG_PDL | EK_FLAG_TF32;
   if (flags & ~known)
-    return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_context_set_flags: flags has unknown bits 0x%x", flags & ~known);
+    return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_context_set_flags: flags has unknown bits 0x%x",
+                flags & ~known);
   context->flags = flags;
   return succeed(context);
 }
@@ -190,9 +192,9 @@ ek_status ek_context_reserve(ek_context* context, size_t bytes) {
 ek_status ek_context_synchronize(ek_context* context) {
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_context_synchronize: context is NULL");
   if (context->capturing)
-    return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_context_synchronize: the context is capturing: nothing runs yet");
-  if (const ek_status status =
-          context->backend->stream_synchronize(context, context->device.id.id, context->stream))
+    return fail(context, EK_STATUS_INVALID_ARGUMENT,
+                "ek_context_synchronize: the context is capturing: nothing runs yet");
+  if (const ek_status status = context->backend->stream_synchronize(context, context->device.id.id, context->stream))
     return status;
   return succeed(context);
 }

@@ -36,13 +36,13 @@ struct ek_context {
   uint32_t flags = 0;  // EK_FLAG_*
   ek::Generation generation = 0;
   bool is_cuda = false;
-  bool switch_device = false;     // several GPUs: the caller's current device may be another one
-  bool workspace_used = false;    // on `stream`, since the context came to it
-  bool workspace_lent = false;    // `workspace` is the caller's memory
-  bool capturing = false;         // between ek_graph_begin and ek_graph_end
-  void* workspace = nullptr;      // in use: ours or the caller's
+  bool switch_device = false;   // several GPUs: the caller's current device may be another one
+  bool workspace_used = false;  // on `stream`, since the context came to it
+  bool workspace_lent = false;  // `workspace` is the caller's memory
+  bool capturing = false;       // between ek_graph_begin and ek_graph_end
+  void* workspace = nullptr;    // in use: ours or the caller's
   size_t workspace_bytes = 0;
-  uint32_t* counters = nullptr;   // CUDA: kCounters zeroed words
+  uint32_t* counters = nullptr;  // CUDA: kCounters zeroed words
   const char* last_kernel = "";
   ek::Device device;
 

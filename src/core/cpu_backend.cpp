@@ -21,7 +21,8 @@ namespace {
 int cpu_level() {
 #if defined(__x86_64__)
   __builtin_cpu_init();
-  const bool v2 = __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3");
+  const bool v2 =
+      __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("popcnt") && __builtin_cpu_supports("ssse3");
   const bool v3 = v2 && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
                   __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("fma") && __builtin_cpu_supports("f16c") &&
                   __builtin_cpu_supports("lzcnt");
@@ -149,7 +150,7 @@ ek_status event_elapsed(ek_context*, int, void* start, void* stop, float* millis
   return EK_STATUS_OK;
 }
 
-Backend make_backend() {
+constexpr Backend kBackend = [] {
   Backend b = {};
   b.name = "cpu";
   b.count = count;
@@ -172,13 +173,10 @@ Backend make_backend() {
   b.event_synchronize = event_synchronize;
   b.event_elapsed = event_elapsed;
   return b;
-}
+}();
 
 }  // namespace
 
-const Backend& cpu_backend() {
-  static const Backend backend = make_backend();
-  return backend;
-}
+const Backend& cpu_backend() { return kBackend; }
 
 }  // namespace ek

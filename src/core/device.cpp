@@ -56,8 +56,9 @@ using ek::fail;
 ek_status ek_device_count(int32_t device_type, int32_t* count_out) {
   if (!count_out) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_device_count: count_out is NULL");
   if (device_type != EK_DEVICE_CPU && device_type != EK_DEVICE_CUDA)
-    return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_device_count: device type is %d, expected %d (CPU) or %d (CUDA)",
-                device_type, EK_DEVICE_CPU, EK_DEVICE_CUDA);
+    return fail(nullptr, EK_STATUS_INVALID_ARGUMENT,
+                "ek_device_count: device type is %d, expected %d (CPU) or %d (CUDA)", device_type, EK_DEVICE_CPU,
+                EK_DEVICE_CUDA);
   int count = 0;
   if (const ek::Backend* backend = ek::find_backend(device_type))
     if (const ek_status status = backend->count(nullptr, &count)) return status;

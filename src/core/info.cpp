@@ -23,7 +23,7 @@ constexpr DtypeName kDtypeNames[] = {
 };
 
 struct BuildInfo {
-  char text[128];
+  char text[288];
   BuildInfo() {
 #ifdef EINKORN_CUDA
     const char* cuda = cuda_build_info();

@@ -37,7 +37,8 @@ ek_status ek_memory_fill(ek_context* context, void* dst, uint8_t value, size_t b
   if (!context) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_memory_fill: context is NULL");
   if (bytes && !dst) return fail(context, EK_STATUS_INVALID_ARGUMENT, "ek_memory_fill: dst is NULL");
   if (bytes)
-    if (const ek_status status = context->backend->fill(context, context->device.id.id, context->stream, dst, value, bytes))
+    if (const ek_status status =
+            context->backend->fill(context, context->device.id.id, context->stream, dst, value, bytes))
       return status;
   return succeed(context);
 }

@@ -98,7 +98,10 @@ ek_status ek_event_synchronize(ek_event* event) {
 }
 
 ek_status ek_event_elapsed(const ek_event* start, const ek_event* stop, float* milliseconds_out) {
-  const char* what = !start ? "start is NULL" : !stop ? "stop is NULL" : !milliseconds_out ? "milliseconds_out is NULL" : nullptr;
+  const char* what = !start              ? "start is NULL"
+                     : !stop             ? "stop is NULL"
+                     : !milliseconds_out ? "milliseconds_out is NULL"
+                                         : nullptr;
   if (what) return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_event_elapsed: %s", what);
   if (!start->recorded || !stop->recorded)
     return fail(nullptr, EK_STATUS_INVALID_ARGUMENT, "ek_event_elapsed: %s was never recorded",

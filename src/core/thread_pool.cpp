@@ -47,10 +47,10 @@ constexpr int kSpins = 256;
 
 struct Pool {
   Generation generation = 0;
-  std::atomic<bool> busy{false};     // a loop is in progress
-  std::atomic<uint32_t> epoch{0};    // counts jobs; workers watch it
+  std::atomic<bool> busy{false};   // a loop is in progress
+  std::atomic<uint32_t> epoch{0};  // counts jobs; workers watch it
   std::atomic<int64_t> next_chunk{0};
-  std::atomic<int> active{0};        // workers inside the job; written under `mutex`
+  std::atomic<int> active{0};  // workers inside the job; written under `mutex`
 
   pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t wake = PTHREAD_COND_INITIALIZER;

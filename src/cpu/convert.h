@@ -36,8 +36,8 @@ EK_INLINE float float_of(uint32_t u) {
 EK_INLINE float to_f32(f32 x) { return x; }
 EK_INLINE float to_f32(bf16 x) { return float_of(static_cast<uint32_t>(x.bits) << 16); }
 EK_INLINE float to_f32(f16 x) {
-  const uint32_t u = (x.bits & 0x7fffu) << 13;                      // exponent and mantissa in their f32 places
-  const float small = float_of(u + (113u << 23)) - 0x1p-14f;        // denormal: an exact subtraction normalises it
+  const uint32_t u = (x.bits & 0x7fffu) << 13;                       // exponent and mantissa in their f32 places
+  const float small = float_of(u + (113u << 23)) - 0x1p-14f;         // denormal: an exact subtraction normalises it
   const uint32_t bias = u >= (31u << 23) ? 224u << 23 : 112u << 23;  // inf and NaN go up to exponent 255
   const uint32_t magnitude = u < (1u << 23) ? bits_of(small) : u + bias;
   return float_of(magnitude | (x.bits & 0x8000u) << 16);

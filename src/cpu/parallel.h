@@ -3,13 +3,8 @@
 // results do not depend on it.
 #pragma once
 
+#include "core/thread_pool.h"
 #include "cpu/isa.h"
-
-namespace ek {
-// Calls body(state, begin, end) for pieces that cover [0, n), each of at least `grain` (but for the last); in
-// core/thread_pool.cpp.
-void parallel_run(int64_t n, int64_t grain, void (*body)(void*, int64_t, int64_t), void* state);
-}  // namespace ek
 
 namespace ek::EK_CPU_NS {
 
@@ -17,12 +12,13 @@ namespace ek::EK_CPU_NS {
 constexpr int64_t kGrainElements = 16384;
 
 // The grain for items of so many elements each.
-EK_INLINE int64_t grain_of(int64_t elements) { return max_of<int64_t>(1, kGrainElements / max_of<int64_t>(1, elements)); }
+EK_INLINE int64_t grain_of(int64_t elements) {
+  return max_of<int64_t>(1, kGrainElements / max_of<int64_t>(1, elements));
+}
 
 // body(begin, end) over pieces of [0, n).
 template <class Body>
 void parallel_for(int64_t n, int64_t grain, const Body& body) {
-  if (n <= 0) return;
   const auto call = [](void* state, int64_t begin, int64_t end) { (*static_cast<const Body*>(state))(begin, end); };
   parallel_run(n, grain, call, const_cast<Body*>(&body));
 }

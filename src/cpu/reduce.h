@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Sums over a tile. 32 partial sums and then a tree: the error of 512 terms is that of about 20 additions, and the order
-// is the same on every run. Callers add up tiles in f64.
+// Sums over a tile. 32 partial sums and then a tree: the error of 512 terms is that of about 20 additions, and the
+// order is the same on every run. Callers add up tiles in f64.
 #pragma once
 
 #include "cpu/convert.h"
@@ -38,8 +38,8 @@ inline float sum(const float* v, int64_t n) {
 }
 
 inline float dot(const float* a, const float* b, int64_t n) {
-  return sum_lanes(n, [=](int64_t i, Lanes& t) { t = lanes_at(a + i) * lanes_at(b + i); },
-                   [=](int64_t i) { return a[i] * b[i]; });
+  return sum_lanes(
+      n, [=](int64_t i, Lanes& t) { t = lanes_at(a + i) * lanes_at(b + i); }, [=](int64_t i) { return a[i] * b[i]; });
 }
 
 // The largest |v|, as bits: in that order NaN is above infinity, so that it is never lost.

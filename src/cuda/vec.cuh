@@ -32,17 +32,33 @@ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 
+// The same bytes as one word, for the intrinsics that know no Vec.
+template <int kBytes>
+struct Word;
+template <>
+struct Word<16> {
+  using type = int4;
+};
+template <>
+struct Word<8> {
+  using type = int2;
+};
+template <>
+struct Word<4> {
+  using type = int;
+};
+
 // Read once, keep nothing: evict-first in L2, so that streaming inputs do not push out what the next kernel wants.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> load_vec_stream(const T* p) {
-  static_assert(sizeof(Vec<T, N>) == 16, "streaming access is 16 bytes");
-  const int4 raw = __ldcs(reinterpret_cast<const int4*>(p));
+  using W = typename Word<sizeof(Vec<T, N>)>::type;
+  const W raw = __ldcs(reinterpret_cast<const W*>(p));
   return *reinterpret_cast<const Vec<T, N>*>(&raw);
 }
 template <class T, int N>
 __device__ __forceinline__ void store_vec_stream(T* p, const Vec<T, N>& v) {
-  static_assert(sizeof(Vec<T, N>) == 16, "streaming access is 16 bytes");
-  __stcs(reinterpret_cast<int4*>(p), *reinterpret_cast<const int4*>(&v));
+  using W = typename Word<sizeof(Vec<T, N>)>::type;
+  __stcs(reinterpret_cast<W*>(p), *reinterpret_cast<const W*>(&v));
 }
 
 __device__ __forceinline__ float to_float(float x) { return x; }
@@ -77,10 +93,37 @@ __device__ __forceinline__ int8_t from_float<int8_t>(float x) {
   return static_cast<int8_t>(x != x ? 0 : q);
 }
 
+// Pairs are taken apart from 32-bit words: read as 16-bit elements, a vector that is kept would take a register for
+// each of them, twice as many.
 template <class T, int N>
 __device__ __forceinline__ void unpack(const Vec<T, N>& v, float (&f)[N]) {
+  if constexpr (sizeof(T) == 2 && N % 2 == 0) {
+    const uint32_t* words = reinterpret_cast<const uint32_t*>(&v);
 #pragma unroll
-  for (int i = 0; i < N; ++i) f[i] = to_float(v.v[i]);
+    for (int i = 0; i < N; i += 2) {
+      const uint32_t word = words[i / 2];
+      if constexpr (std::is_same_v<T, bf16>) {
+        f[i] = __uint_as_float(word << 16);
+        f[i + 1] = __uint_as_float(word & 0xffff0000u);
+      } else {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&word));
+        f[i] = pair.x;
+        f[i + 1] = pair.y;
+      }
+    }
+  } else {
+#pragma unroll
+    for (int i = 0; i < N; ++i) f[i] = to_float(v.v[i]);
+  }
+}
+
+// Makes the compiler forget where the vector came from. A row that is kept packed and converted in each of two passes
+// would otherwise be kept converted, in twice the registers.
+template <class T, int N>
+__device__ __forceinline__ void forget(Vec<T, N>& v) {
+  uint32_t* words = reinterpret_cast<uint32_t*>(&v);
+#pragma unroll
+  for (int i = 0; i < static_cast<int>(sizeof(v)) / 4; ++i) asm volatile("" : "+r"(words[i]));
 }
 
 // Pairs convert in one instruction, so 2-byte and e4m3 vectors are packed two at a time.

@@ -95,8 +95,7 @@ ek_status ek_kernel_force(ek_context* context, const char* op, const char* kerne
   const int i = ek::find_op(op);
   if (i < 0) return fail(context, EK_STATUS_NOT_FOUND, "ek_kernel_force: no op \"%s\"", op);
   const int row = kernel ? ek::find_row(kOps[i], kernel) : -1;
-  if (kernel && row < 0)
-    return fail(context, EK_STATUS_NOT_FOUND, "ek_kernel_force: %s has no row \"%s\"", op, kernel);
+  if (kernel && row < 0) return fail(context, EK_STATUS_NOT_FOUND, "ek_kernel_force: %s has no row \"%s\"", op, kernel);
   context->ops[i].forced = row;
   ek::refresh(context);
   return succeed(context);

@@ -10,40 +10,45 @@ namespace ek {
 
 namespace {
 
-// Why row `index` can't run this call here and now, as text, or false if it can. `kind` is the part of selection that
-// refused: the log leaves out rows of another kind of device.
-enum class Refusal { kNone, kDeviceType, kTarget, kFlag, kWhyNot };
+// What refused a row, in the order in which selection asks.
+enum class Refuser { kNobody, kDeviceType, kTarget, kFlags, kWhyNot };
 
-Refusal refuses(const ek_context& context, const OpCall& call, int index, const RowInfo& row, char* reason,
-                size_t reason_bytes) {
-  const Device& device = context.device;
-  TextWriter text(reason, reason_bytes);
-  if (row.target.device_type != device.id.type) {
-    text.add("runs on %s", row.target.device_type == EK_DEVICE_CUDA ? "CUDA" : "the CPU");
-    return Refusal::kDeviceType;
-  }
-  if (!target_fits(row.target, device)) {
-    if (device.id.type == EK_DEVICE_CUDA)
-      text.add("needs sm_%d, the device is sm_%d", row.target.level, device.target);
-    else
-      text.add("needs x86-64-v%d, the CPU and system allow x86-64-v%d", row.target.level, device.target);
-    return Refusal::kTarget;
-  }
-  const uint32_t missing = context.flags & kPromiseFlags & ~row.promises;
-  if (missing) {
-    text.add("not %s, which the context's flags ask for",
-             missing & EK_FLAG_DETERMINISTIC ? "deterministic" : "batch invariant");
-    return Refusal::kFlag;
-  }
-  if (const char* why = call.why_not(call.tables, index, call.args, device)) {
-    text.add("%s", why);
-    return Refusal::kWhyNot;
-  }
-  return Refusal::kNone;
+struct Refusal {
+  Refuser by = Refuser::kNobody;
+  const char* why = nullptr;  // of the row's why_not
+  explicit operator bool() const { return by != Refuser::kNobody; }
+};
+
+Refusal refusal_of(const ek_context& context, const OpCall& call, int index) {
+  const RowInfo row = call.row(call.tables, index);
+  if (row.target.device_type != context.device.id.type) return {Refuser::kDeviceType};
+  if (!target_fits(row.target, context.device)) return {Refuser::kTarget};
+  if (context.flags & kPromiseFlags & ~row.promises) return {Refuser::kFlags};
+  if (const char* why = call.why_not(call.tables, index, call.args, context.device)) return {Refuser::kWhyNot, why};
+  return {};
 }
 
-bool takes(const ek_context& context, const OpCall& call, int index) {
-  return refuses(context, call, index, call.row(call.tables, index), nullptr, 0) == Refusal::kNone;
+// The refusal as words.
+void add_refusal(TextWriter* text, const ek_context& context, const RowInfo& row, const Refusal& refusal) {
+  switch (refusal.by) {
+    case Refuser::kNobody: text->add("would take the call too"); break;
+    case Refuser::kDeviceType:
+      text->add("runs on %s", row.target.device_type == EK_DEVICE_CUDA ? "CUDA" : "the CPU");
+      break;
+    case Refuser::kTarget:
+      if (row.target.device_type == EK_DEVICE_CUDA)
+        text->add("needs sm_%d, the device is sm_%d", row.target.level, context.device.target);
+      else
+        text->add("needs x86-64-v%d, CPU and system allow v%d", row.target.level, context.device.target);
+      break;
+    case Refuser::kFlags: {
+      const uint32_t missing = context.flags & kPromiseFlags & ~row.promises;
+      text->add("not %s, which the context's flags ask for",
+                missing & EK_FLAG_DETERMINISTIC ? "deterministic" : "batch invariant");
+      break;
+    }
+    case Refuser::kWhyNot: text->add("%s", refusal.why); break;
+  }
 }
 
 enum class Because { kForced, kEnvironment, kRule, kFirst, kNothing };
@@ -51,8 +56,9 @@ enum class Because { kForced, kEnvironment, kRule, kFirst, kNothing };
 struct Choice {
   int index = -1;  // the forced row also where it refuses
   Because because = Because::kNothing;
-  int line = 0;    // of the rule
-  bool refused = false;
+  int line = 0;     // of the rule
+  Refusal refusal;  // of the forced row
+  bool ok() const { return index >= 0 && !refusal; }
 };
 
 Choice choose(const ek_context& context, const OpCall& call) {
@@ -61,20 +67,20 @@ Choice choose(const ek_context& context, const OpCall& call) {
   if (op.forced >= 0 || op.env_forced >= 0) {
     choice.index = op.forced >= 0 ? op.forced : op.env_forced;
     choice.because = op.forced >= 0 ? Because::kForced : Because::kEnvironment;
-    choice.refused = !takes(context, call, choice.index);
+    choice.refusal = refusal_of(context, call, choice.index);
     return choice;
   }
   for (const Rule* rule = op.rules.begin; rule != op.rules.end; ++rule) {
     // A choice that depends on the batch would make results depend on it.
     if (rule->batch && (context.flags & EK_FLAG_BATCH_INVARIANT)) continue;
-    if (!rule_matches(context.table, *rule, call.dims, call.args) || !takes(context, call, rule->row)) continue;
+    if (!rule_matches(context.table, *rule, call.dims, call.args) || refusal_of(context, call, rule->row)) continue;
     choice.index = rule->row;
     choice.because = Because::kRule;
     choice.line = rule->line;
     return choice;
   }
   for (int i = 0; call.row(call.tables, i).name; ++i)
-    if (takes(context, call, i)) {
+    if (!refusal_of(context, call, i)) {
       choice.index = i;
       choice.because = Because::kFirst;
       return choice;
@@ -98,6 +104,8 @@ void add_call(TextWriter* text, const OpCall& call) {
   }
 }
 
+const char* device_word(const ek_context& context) { return context.device.id.type == EK_DEVICE_CUDA ? "cuda" : "cpu"; }
+
 void add_because(TextWriter* text, const Choice& choice) {
   switch (choice.because) {
     case Because::kForced: text->add("forced by ek_kernel_force"); break;
@@ -108,16 +116,15 @@ void add_because(TextWriter* text, const Choice& choice) {
   }
 }
 
-// Every refusal as `<before><row>: <reason>`.
+// Every refusal as `<before><row>: <reason>`; rows of another kind of device only on demand.
 void add_refusals(TextWriter* text, const ek_context& context, const OpCall& call, const char* before,
                   bool other_devices) {
-  for (int i = 0;; ++i) {
+  for (int i = 0; call.row(call.tables, i).name; ++i) {
+    const Refusal refusal = refusal_of(context, call, i);
+    if (!refusal || (refusal.by == Refuser::kDeviceType && !other_devices)) continue;
     const RowInfo row = call.row(call.tables, i);
-    if (!row.name) return;
-    char reason[256];
-    const Refusal refusal = refuses(context, call, i, row, reason, sizeof(reason));
-    if (refusal == Refusal::kNone || (refusal == Refusal::kDeviceType && !other_devices)) continue;
-    text->add("%s%s: %s", before, row.name, reason);
+    text->add("%s%s: ", before, row.name);
+    add_refusal(text, context, row, refusal);
   }
 }
 
@@ -127,7 +134,7 @@ void log_choice(const ek_context& context, const OpCall& call, const Choice& cho
   TextWriter text(line, sizeof(line) - 1);
   text.add("einkorn: ");
   add_call(&text, call);
-  text.add(" -> %s (", choice.index < 0 || choice.refused ? "nothing" : call.row(call.tables, choice.index).name);
+  text.add(" -> %s (", choice.ok() ? call.row(call.tables, choice.index).name : "nothing");
   add_because(&text, choice);
   text.add(")");
   add_refusals(&text, context, call, "; ", false);
@@ -143,19 +150,18 @@ ek_status select_row(ek_context* context, const OpCall& call, int* index_out) {
   const Choice choice = choose(*context, call);
   if (env().log_dispatch) log_choice(*context, call, choice);
   *index_out = choice.index;
-  if (choice.index >= 0 && !choice.refused) return EK_STATUS_OK;
+  if (choice.ok()) return EK_STATUS_OK;
 
   char text[kErrorBytes];
   TextWriter writer(text, sizeof(text));
-  if (choice.refused) {
+  if (choice.refusal) {
     const RowInfo row = call.row(call.tables, choice.index);
-    char reason[256];
-    refuses(*context, call, choice.index, row, reason, sizeof(reason));
     writer.add("row %s, ", row.name);
     add_because(&writer, choice);
-    writer.add(", refuses: %s", reason);
+    writer.add(", refuses: ");
+    add_refusal(&writer, *context, row, choice.refusal);
   } else {
-    writer.add("no row takes the call on %s:%d (%s)", context->backend->name, context->device.id.id,
+    writer.add("no row takes the call on %s:%d (%s)", device_word(*context), context->device.id.id,
                context->device.name);
     add_refusals(&writer, *context, call, "\n  ", true);
   }
@@ -166,18 +172,16 @@ ek_status explain_call(ek_context* context, const OpCall& call, char* text, size
   const Choice choice = choose(*context, call);
   TextWriter writer(text, bytes);
   add_call(&writer, call);
-  writer.add(" on %s:%d (%s)\n-> ", context->device.id.type == EK_DEVICE_CUDA ? "cuda" : "cpu", context->device.id.id,
-             context->device.name);
+  writer.add(" on %s:%d (%s)\n-> ", device_word(*context), context->device.id.id, context->device.name);
   if (choice.index >= 0) writer.add("%s: ", call.row(call.tables, choice.index).name);
   add_because(&writer, choice);
-  writer.add("%s\n", choice.refused ? ", but it refuses" : "");
-  for (int i = 0;; ++i) {
+  writer.add("%s\n", choice.refusal ? ", but it refuses" : "");
+  for (int i = 0; call.row(call.tables, i).name; ++i) {
+    if (i == choice.index && choice.ok()) continue;
     const RowInfo row = call.row(call.tables, i);
-    if (!row.name) break;
-    char reason[256];
-    const bool refused = refuses(*context, call, i, row, reason, sizeof(reason)) != Refusal::kNone;
-    if (i == choice.index && !refused) continue;
-    writer.add("   %s: %s\n", row.name, refused ? reason : "would take the call too");
+    writer.add("   %s: ", row.name);
+    add_refusal(&writer, *context, row, refusal_of(*context, call, i));
+    writer.add("\n");
   }
   if (needed) *needed = writer.length() + 1;
   return succeed(context);

@@ -13,9 +13,9 @@ namespace ek {
 template <class Args>
 struct OpTables {
   const char* op;
-  int op_index;                        // in kOps
-  const Kernel<Args>* const* tables;   // ended by nullptr
-  const DimField* dims;                // what routing rules and logs can name
+  int op_index;                       // in kOps
+  const Kernel<Args>* const* tables;  // ended by nullptr
+  const DimField* dims;               // what routing rules and logs can name
   int dim_count;
 };
 
@@ -59,7 +59,12 @@ struct OpCall {
 template <class Args>
 OpCall op_call(const OpTables<Args>& op, const Args& args) {
   using Table = const Kernel<Args>* const;
-  return {op.op, op.op_index, op.dims, op.dim_count, op.tables, &args,
+  return {op.op,
+          op.op_index,
+          op.dims,
+          op.dim_count,
+          op.tables,
+          &args,
           [](const void* tables, int index) {
             const Kernel<Args>* row = row_at(static_cast<Table*>(tables), index);
             return row ? RowInfo{row->name, row->target, row->promises} : RowInfo{};

@@ -11,6 +11,7 @@ HEAD = '''# SPDX-License-Identifier: Apache-2.0
 names of the optional tensors that are given."""
 
 # fmt: off
+# ruff: noqa: E501
 BITS = {bits}
 
 

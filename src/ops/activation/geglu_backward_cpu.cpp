@@ -9,6 +9,7 @@ static ek_status geglu_backward_cpu(const GegluBackwardArgs& a, const Launch&) {
   return gate_backward(a, Gate<GeluTanh<Math>>());
 }
 
-const Kernel<GegluBackwardArgs> kGegluBackwardCpu[] = {{EK_CPU_ROW("geglu_backward_cpu"), kCpuTarget, nullptr, geglu_backward_cpu}, {}};
+const Kernel<GegluBackwardArgs> kGegluBackwardCpu[] = {
+    {EK_CPU_ROW("geglu_backward_cpu"), kCpuTarget, nullptr, geglu_backward_cpu}, {}};
 
 }  // namespace ek::EK_CPU_NS

@@ -4,9 +4,7 @@
 
 namespace ek::EK_CPU_NS {
 
-static ek_status reglu_cpu(const RegluArgs& a, const Launch&) {
-  return gate_forward(a, Gate<Relu<Math>>());
-}
+static ek_status reglu_cpu(const RegluArgs& a, const Launch&) { return gate_forward(a, Gate<Relu<Math>>()); }
 
 const Kernel<RegluArgs> kRegluCpu[] = {{EK_CPU_ROW("reglu_cpu"), kCpuTarget, nullptr, reglu_cpu}, {}};
 

@@ -8,6 +8,7 @@ static ek_status swiglu_backward_cpu(const SwigluBackwardArgs& a, const Launch&)
   return gate_backward(a, Gate<Silu<Math>>());
 }
 
-const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[] = {{EK_CPU_ROW("swiglu_backward_cpu"), kCpuTarget, nullptr, swiglu_backward_cpu}, {}};
+const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[] = {
+    {EK_CPU_ROW("swiglu_backward_cpu"), kCpuTarget, nullptr, swiglu_backward_cpu}, {}};
 
 }  // namespace ek::EK_CPU_NS

@@ -8,6 +8,7 @@ static ek_status swiglu_clamped_cpu(const SwigluClampedArgs& a, const Launch&) {
   return gate_forward(a, SwigluClamped<Math>{a.alpha, a.limit});
 }
 
-const Kernel<SwigluClampedArgs> kSwigluClampedCpu[] = {{EK_CPU_ROW("swiglu_clamped_cpu"), kCpuTarget, nullptr, swiglu_clamped_cpu}, {}};
+const Kernel<SwigluClampedArgs> kSwigluClampedCpu[] = {
+    {EK_CPU_ROW("swiglu_clamped_cpu"), kCpuTarget, nullptr, swiglu_clamped_cpu}, {}};
 
 }  // namespace ek::EK_CPU_NS

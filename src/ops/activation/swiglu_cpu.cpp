@@ -4,9 +4,7 @@
 
 namespace ek::EK_CPU_NS {
 
-static ek_status swiglu_cpu(const SwigluArgs& a, const Launch&) {
-  return gate_forward(a, Gate<Silu<Math>>());
-}
+static ek_status swiglu_cpu(const SwigluArgs& a, const Launch&) { return gate_forward(a, Gate<Silu<Math>>()); }
 
 const Kernel<SwigluArgs> kSwigluCpu[] = {{EK_CPU_ROW("swiglu_cpu"), kCpuTarget, nullptr, swiglu_cpu}, {}};
 

@@ -12,8 +12,7 @@ static ek_status add_rms_norm_cpu(const AddRmsNormArgs& a, const Launch&) {
       T* residual = data_of<T>(a.residual) + at[1];
       const double squares = add_to_residual_sum_squares(data_of<const T>(a.x) + at[0], residual, a.dim);
       const float rstd = rstd_of(squares, a.dim, a.eps);
-      store_row(a.dim, RmsRow<T>{residual, data_of<const T>(a.weight), rstd, a.weight_offset},
-                data_of<T>(a.y) + at[2]);
+      store_row(a.dim, RmsRow<T>{residual, data_of<const T>(a.weight), rstd, a.weight_offset}, data_of<T>(a.y) + at[2]);
       if (a.rstd.data) data_of<float>(a.rstd)[at[3]] = rstd;
     });
   });

@@ -21,7 +21,6 @@ static ek_status layer_norm_cpu(const LayerNormArgs& a, const Launch&) {
   return EK_STATUS_OK;
 }
 
-const Kernel<LayerNormArgs> kLayerNormCpu[] = {
-    {EK_CPU_ROW("layer_norm_cpu"), kCpuTarget, nullptr, layer_norm_cpu}, {}};
+const Kernel<LayerNormArgs> kLayerNormCpu[] = {{EK_CPU_ROW("layer_norm_cpu"), kCpuTarget, nullptr, layer_norm_cpu}, {}};
 
 }  // namespace ek::EK_CPU_NS

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Mean and variance of a row in two passes, and the normalised row. Shared by layer_norm and add_layer_norm.
+// Mean and variance of a row in two passes, and the normalised row. For layer_norm, add_layer_norm and group_norm.
 #pragma once
 
 #include "ops/norm/norm_cpu.h"
@@ -15,7 +15,8 @@ struct Moments {
 // base + rest and rstd from sums of (x - base) and (x - base)^2.
 EK_INLINE Moments moments_of(float base, double sum, double squares, int64_t count, float eps) {
   const double rest = sum / static_cast<double>(count);
-  return {base, static_cast<float>(rest), rstd_of(squares - sum * rest, count, eps)};
+  const double spread = squares - sum * rest;
+  return {base, static_cast<float>(rest), rstd_of(spread < 0 ? 0 : spread, count, eps)};  // NaN is not < 0
 }
 
 template <class T>
@@ -29,11 +30,9 @@ double sum_row(const T* x, int64_t dim) {
   return total;
 }
 
-// Second pass, given the sum of the first.
+// first += sum of (x - base), second += sum of (x - base)^2
 template <class T>
-Moments row_moments(const T* x, int64_t dim, double row_sum, float eps) {
-  const float base = static_cast<float>(row_sum / static_cast<double>(dim));
-  double first = 0, second = 0;
+void add_deviations(const T* x, int64_t dim, float base, double& first, double& second) {
   each_tile(dim, [&](int64_t at, int64_t n) {
     float v[kTile];
     load(x + at, n, v);
@@ -41,6 +40,14 @@ Moments row_moments(const T* x, int64_t dim, double row_sum, float eps) {
     first += sum(v, n);
     second += dot(v, v, n);
   });
+}
+
+// The second pass over a row, given the sum of the first.
+template <class T>
+Moments row_moments(const T* x, int64_t dim, double row_sum, float eps) {
+  const float base = static_cast<float>(row_sum / static_cast<double>(dim));
+  double first = 0, second = 0;
+  add_deviations(x, dim, base, first, second);
   return moments_of(base, first, second, dim, eps);
 }
 

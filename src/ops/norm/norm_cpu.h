@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the norms share on the CPU. A row is read twice or three times, a tile of f32 at a time: the second time it comes
-// from the cache. Sums: f32 within a tile, f64 over tiles.
+// What the norms share on the CPU. A row is read twice or three times, a tile of f32 at a time: the second time it
+// comes from the cache. Sums: f32 within a tile, f64 over tiles.
 #pragma once
 
 #include "cpu/reduce.h"

@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants are interleaved round by round."""
+
+import statistics
+import subprocess
+import time
+
+from bench.arrays import NumpyArrays, TorchArrays
+
+TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
+CHAIN = 50  # dependent calls in the graph of a launch-bound case
+
+
+class Variant:
+    """One way to do the work of a case: a callable per set of arguments."""
+
+    def __init__(self, name, calls):
+        self.name, self.calls = name, calls
+        self.graph = None
+        self.samples = []
+
+
+class CudaDevice:
+    """Times torch streams; einkorn follows torch's current stream."""
+
+    kind = "cuda"
+
+    def __init__(self, rounds):
+        import torch
+
+        self.torch = torch
+        self.rounds = rounds
+        self.arrays = TorchArrays()
+        # Warm-up, capture and replay share this stream, so that no workspace has to move between streams.
+        self.stream = torch.cuda.Stream()
+        torch.cuda.set_stream(self.stream)
+        properties = torch.cuda.get_device_properties(0)
+        self.full_name = properties.name
+        self.l2_bytes = properties.L2_cache_size
+        self.cuda = torch.version.cuda
+
+    @property
+    def name(self):
+        return self.full_name.split()[-1].lower() if self.full_name.startswith("NVIDIA") else self.full_name.lower()
+
+    @property
+    def driver(self):
+        query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+        return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip().split("\n")[0]
+
+    def sets(self, case):
+        """Argument sets to rotate over, so that none is left in L2 when its turn comes again."""
+        if "launch" in case.tags:
+            return 1
+        enough = int(2 * self.l2_bytes // case.set_bytes) + 1
+        return max(enough, 2 if case.set_bytes < 200e6 else 1)
+
+    def capture(self, variant, count):
+        """Record `count` calls, in turn over the sets. Outputs that torch allocates stay alive for a whole turn, so
+        that they are rotated too."""
+        calls, keep = variant.calls, [None] * len(variant.calls)
+        for i, call in enumerate(calls):
+            keep[i] = call()
+        self.torch.cuda.synchronize()
+        graph = self.torch.cuda.CUDAGraph()
+        graph.capture_begin()
+        try:
+            for i in range(count):
+                keep[i % len(calls)] = calls[i % len(calls)]()
+        finally:
+            graph.capture_end()
+        variant.graph = graph
+
+    def measure(self, variants, case):
+        """Fills variant.samples with microseconds a call, one for each round."""
+        chained = "launch" in case.tags
+        sets = max(len(v.calls) for v in variants)
+        guess = max(case.bytes / 4.0e6, 1.5)
+        count = CHAIN if chained else min(max(sets, round(TARGET_US / guess / sets) * sets), 50 * sets)
+        repeats = 10 if chained else 1
+        for variant in variants:
+            self.capture(variant, count)
+            variant.graph.replay()
+        events = []
+        for r in range(self.rounds):
+            for variant in variants if r % 2 == 0 else variants[::-1]:
+                start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                for _ in range(repeats):
+                    variant.graph.replay()
+                stop.record()
+                events.append((variant, start, stop))
+        self.torch.cuda.synchronize()
+        for variant, start, stop in events:
+            variant.samples.append(start.elapsed_time(stop) * 1e3 / (count * repeats))
+        for variant in variants:
+            variant.graph = None
+
+    def ceilings(self):
+        """TB/s of a plain copy (bytes read + written) and fill of 1 GB, as torch does them."""
+        torch, size = self.torch, 1 << 30
+        a, b = (torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda") for _ in range(2))
+        copy, fill = Variant("copy", [lambda: b.copy_(a)]), Variant("fill", [lambda: b.fill_(7)])
+        for variant in (copy, fill):
+            self.capture(variant, 4)
+        for _ in range(15):
+            for variant in (copy, fill):
+                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+                start.record()
+                variant.graph.replay()
+                stop.record()
+                torch.cuda.synchronize()
+                variant.samples.append(start.elapsed_time(stop) * 1e3 / 4)
+        return {
+            "copy_tb_s": round(2 * size / statistics.median(copy.samples) * 1e-6, 3),
+            "fill_tb_s": round(size / statistics.median(fill.samples) * 1e-6, 3),
+        }
+
+    def between_cases(self):
+        """Give memory back before it piles up; not each time, since freeing waits for the device."""
+        if self.torch.cuda.memory_reserved() > 40e9:
+            self.torch.cuda.empty_cache()
+
+
+class CpuDevice:
+    """Small sizes and NumPy, to run the machinery and to compare CPU rows."""
+
+    kind = "cpu"
+    name = "cpu"
+    full_name = "CPU"
+    driver = cuda = ""
+    l2_bytes = 0
+
+    def __init__(self, rounds):
+        self.rounds = rounds
+        self.arrays = NumpyArrays()
+
+    def sets(self, case):
+        return 1
+
+    def measure(self, variants, case):
+        for variant in variants:
+            variant.calls[0]()
+        for r in range(self.rounds):
+            for variant in variants if r % 2 == 0 else variants[::-1]:
+                start = time.perf_counter()
+                count = 0
+                while count < 3 or time.perf_counter() - start < 1e-3:
+                    variant.calls[0]()
+                    count += 1
+                variant.samples.append((time.perf_counter() - start) * 1e6 / count)
+
+    def ceilings(self):
+        a = self.arrays.randn((1 << 24,), "f32")
+        b = self.arrays.empty(a.shape, "f32")
+        variant = Variant("copy", [lambda: self.arrays.assign(b, a)])
+        for _ in range(5):
+            start = time.perf_counter()
+            b[...] = a
+            variant.samples.append(time.perf_counter() - start)
+        return {"copy_tb_s": round(2 * a.nbytes / statistics.median(variant.samples) * 1e-12, 4)}
+
+    def between_cases(self):
+        pass

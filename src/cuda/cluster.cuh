@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: Apache-2.0
+// Thread block clusters (sm_90 and newer): who am I, barriers, stores to the shared memory of another block.
+// On older targets the functions compile to nothing, so that templates over them still build; nothing there calls them.
+#pragma once
+
+#include <cstdint>
+
+namespace ek {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+#define EK_CLUSTER_ASM(...) asm volatile(__VA_ARGS__)
+constexpr bool kHasClusters = true;
+#else
+#define EK_CLUSTER_ASM(...)
+constexpr bool kHasClusters = false;
+#endif
+
+__device__ __forceinline__ uint32_t cluster_rank() {
+  uint32_t rank = 0;
+  EK_CLUSTER_ASM("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  return rank;
+}
+
+__device__ __forceinline__ uint32_t cluster_size() {
+  uint32_t size = 1;
+  EK_CLUSTER_ASM("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
+  return size;
+}
+
+// The two halves of the cluster's barrier: what was written before arrive is seen after wait, by every block.
+__device__ __forceinline__ void cluster_arrive() {
+  EK_CLUSTER_ASM("barrier.cluster.arrive.release.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void cluster_wait() {
+  EK_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+
+// *p = x in block `rank` of the cluster; p points into this block's shared memory. That block must have started (one
+// arrive and wait by all) and must not end before a later cluster barrier.
+__device__ __forceinline__ void cluster_store([[maybe_unused]] float* p, [[maybe_unused]] uint32_t rank,
+                                              [[maybe_unused]] float x) {
+  [[maybe_unused]] const uint32_t local = static_cast<uint32_t>(__cvta_generic_to_shared(p));
+  [[maybe_unused]] uint32_t remote = 0;
+  EK_CLUSTER_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
+  EK_CLUSTER_ASM("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(x) : "memory");
+}
+
+#undef EK_CLUSTER_ASM
+
+}  // namespace ek

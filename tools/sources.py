@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which sources a result speaks for, as hashes. Used by bench/run.py and tools/gpu-check."""
+
+import hashlib
+import json
+import subprocess
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+STAGES = ("test", "memcheck", "racecheck", "bench")
+CORE = "core"  # stands beside the families: tests that belong to none
+
+# What every family's kernels are made of or chosen by. Generated files follow from these and from the schema, and one
+# family must not go stale because another gained an op, so they are left out.
+SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", "src/cuda")
+
+
+def build_folder():
+    return ROOT / "build" / "cuda"
+
+
+def families():
+    return sorted(p.stem for p in (ROOT / "schema").glob("*.toml"))
+
+
+def files(*paths, root=ROOT):
+    """All files under the paths that someone wrote by hand, sorted."""
+    found = []
+    for path in paths:
+        p = root / path
+        found += [p] if p.is_file() else [q for q in p.rglob("*") if q.is_file()]
+    return sorted(q for q in found if "_gen." not in q.name and "__pycache__" not in q.parts)
+
+
+def digest(paths, root=ROOT):
+    h = hashlib.sha256()
+    for p in paths:
+        h.update(f"{p.relative_to(root)}\0".encode())
+        h.update(hashlib.sha256(p.read_bytes()).digest())
+    return h.hexdigest()[:16]
+
+
+def family_hash(family, stage, root=ROOT):
+    """Of what a result of this stage depends on. A changed test or case is a test or case that has not run."""
+    paths = list(SHARED)
+    if family != CORE:
+        paths += [f"schema/{family}.toml", f"src/ops/{family}"]
+        paths.append(f"bench/cases/{family}.toml" if stage == "bench" else f"tests/ops/{family}")
+    return digest(files(*paths, root=root), root)
+
+
+def build_hash(root=ROOT):
+    """Of everything that is compiled or copied into the build folder."""
+    paths = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "schema", "tools/einkorn_gen")
+    paths += ("bindings/python", "bench/host.cu", "bench/CMakeLists.txt")
+    return digest(files(*paths, root=root), root)
+
+
+def commit():
+    """The commit that is checked out, with -dirty where the tree differs; the one of the build where there is no git."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+    try:
+        done = subprocess.run(git, capture_output=True, text=True, check=False)
+        if done.returncode == 0 and done.stdout.strip():
+            return done.stdout.strip()
+    except FileNotFoundError:
+        pass
+    return built().get("commit", "unknown")
+
+
+def built(folder=None):
+    """What tools/gpu-check wrote down when it built."""
+    file = (folder or build_folder()) / "built.json"
+    return json.loads(file.read_text()) if file.exists() else {}
