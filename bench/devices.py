@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants are interleaved round by round."""
+"""How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants take turns, round by round."""
 
 import statistics
 import subprocess

@@ -281,8 +281,8 @@ REFERENCES = {
     for f in (
         rms_norm, add_rms_norm, rms_norm_gated, layer_norm, add_layer_norm, l2_norm, group_norm, rms_norm_quant,
         add_rms_norm_quant, rms_norm_backward, layer_norm_backward, silu, gelu, relu, relu2, swiglu, geglu, reglu,
-        swiglu_clamped, gelu_gate, swiglu_quant, silu_backward, gelu_backward, swiglu_backward, geglu_backward, add, mul,
-        scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
+        swiglu_clamped, gelu_gate, swiglu_quant, silu_backward, gelu_backward, swiglu_backward, geglu_backward, add,
+        mul, scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
     )
 }  # fmt: skip
 

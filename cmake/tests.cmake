@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # CTest: one executable per file of tests/core (against the objects, since the library hides its inner symbols) and of
-# tests/abi (against the library, as a user has it). A test is a main that prints what failed and returns non-zero.
+# tests/abi (against the library, as a user has it). A test is a main that prints what failed and returns non-zero. Their
+# warnings are always errors: that the public headers are clean C11 and C++17 is part of what is tested.
 
 add_library(einkorn_testable STATIC EXCLUDE_FROM_ALL ${objects})
 set_target_properties(einkorn_testable PROPERTIES LINKER_LANGUAGE CXX)
@@ -8,9 +9,10 @@ target_link_libraries(einkorn_testable PUBLIC einkorn_options Threads::Threads $
 
 function(einkorn_test group source library)
   get_filename_component(stem "${source}" NAME_WE)
+  string(REGEX REPLACE "^test_" "" stem "${stem}")
   set(target test_${group}_${stem})
   add_executable(${target} "${source}")
-  target_compile_options(${target} PRIVATE -UNDEBUG)
+  target_compile_options(${target} PRIVATE -UNDEBUG -Wall -Wextra -Werror)
   target_link_libraries(${target} PRIVATE ${library} Threads::Threads ${CMAKE_DL_LIBS})
   if(EINKORN_HAS_CUDA)
     target_compile_definitions(${target} PRIVATE EINKORN_CUDA=1)
@@ -26,12 +28,9 @@ foreach(source IN LISTS core_tests)
   einkorn_test(core "${source}" einkorn_testable)
 endforeach()
 
-# The public headers are promised to be clean C11 and C++17, whatever EINKORN_WERROR says.
 file(GLOB abi_tests CONFIGURE_DEPENDS tests/abi/*.c tests/abi/*.cpp)
 foreach(source IN LISTS abi_tests)
   einkorn_test(abi "${source}" einkorn::einkorn)
-  get_filename_component(stem "${source}" NAME_WE)
-  target_compile_options(test_abi_${stem} PRIVATE -Wall -Wextra -Werror)
 endforeach()
 
 # An installed tree serves a C program through find_package and through pkg-config.

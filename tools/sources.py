@@ -3,12 +3,15 @@
 
 import hashlib
 import json
+import re
 import subprocess
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("test", "memcheck", "racecheck", "bench")
 CORE = "core"  # stands beside the families: tests that belong to none
+
+INCLUDE = re.compile(r'^#include "(ops/[^"]+)"', re.M)
 
 # What every family's kernels are made of or chosen by. Generated files follow from these and from the schema, and one
 # family must not go stale because another gained an op, so they are left out.
@@ -40,13 +43,28 @@ def digest(paths, root=ROOT):
     return h.hexdigest()[:16]
 
 
+def included(paths, root=ROOT):
+    """The headers of other families that these files include, directly or not."""
+    found, queue = set(), list(paths)
+    while queue:
+        for name in INCLUDE.findall(queue.pop().read_text()):
+            header = root / "src" / name
+            if header not in found and header not in paths and header.exists():
+                found.add(header)
+                queue.append(header)
+    return sorted(found)
+
+
 def family_hash(family, stage, root=ROOT):
     """Of what a result of this stage depends on. A changed test or case is a test or case that has not run."""
-    paths = list(SHARED)
-    if family != CORE:
-        paths += [f"schema/{family}.toml", f"src/ops/{family}"]
-        paths.append(f"bench/cases/{family}.toml" if stage == "bench" else f"tests/ops/{family}")
-    return digest(files(*paths, root=root), root)
+    shared = files(*SHARED, root=root)
+    if family == CORE:
+        return digest(shared, root)
+    own = files(f"src/ops/{family}", root=root)
+    asked = f"bench/cases/{family}.toml" if stage == "bench" else f"tests/ops/{family}"
+    return digest(
+        sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", asked, root=root)]), root
+    )
 
 
 def build_hash(root=ROOT):
@@ -57,7 +75,7 @@ def build_hash(root=ROOT):
 
 
 def commit():
-    """The commit that is checked out, with -dirty where the tree differs; the one of the build where there is no git."""
+    """What is checked out, with -dirty where the tree differs; what was built where there is no git."""
     git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
     try:
         done = subprocess.run(git, capture_output=True, text=True, check=False)

@@ -2,8 +2,8 @@
 // CUDA as a device, through the runtime that is linked in. Nothing here runs before the first call that asks for CUDA.
 #include <cuda_runtime_api.h>
 
+#include <cstdint>
 #include <cstdio>
-#include <cstring>
 #include <mutex>
 
 #include "core/backend.h"
@@ -71,7 +71,13 @@ ek_status count(ek_context* context, int* count_out) {
   }
 }
 
-const char* why_none() { return cudaGetErrorString(driver().error); }
+const char* why_none() {
+  // The runtime's words for "no driver" are about its version.
+  int version = 0;
+  if (driver().error == cudaErrorInsufficientDriver && !cudaDriverGetVersion(&version) && version == 0)
+    return "no NVIDIA driver was found";
+  return cudaGetErrorString(driver().error);
+}
 
 // Makes a device current for the calls of one function. With one GPU there is nothing to change and nothing is asked.
 class Current {
@@ -188,6 +194,7 @@ ek_status alloc(ek_context* context, ek_device device, size_t bytes, void** data
   if (bytes == 0) return EK_STATUS_OK;
   char what[96];
   snprintf(what, sizeof(what), "allocating %zu bytes on cuda:%d", bytes, device.id);
+  if (bytes > PTRDIFF_MAX) return fail(context, EK_STATUS_OUT_OF_MEMORY, "%s: no device has as much", what);
   return on_device(context, device.id, what, [&] {
     AllowDuringCapture allow;
     if (device.type == EK_DEVICE_CUDA_HOST) return cudaHostAlloc(data_out, bytes, cudaHostAllocPortable);

@@ -92,14 +92,64 @@ EK_INLINE void from_f32(float x, i8& y) {
 // over, large enough that a call per tile costs nothing.
 constexpr int64_t kTile = 512;
 
+// n rounded up to whole vectors of any level. A loop over padded(n) has no scalar remainder, which would be slow, and
+// could fuse multiply-adds differently: an element's bits must not depend on its place in a tile.
+EK_INLINE int64_t padded(int64_t n) { return (n + 15) & ~int64_t{15}; }
+
+// Columns to f32. dst has room for padded(n) elements; those past n are set to 0.
 template <class T>
 void load(const T* __restrict src, int64_t n, float* __restrict dst) {
   for (int64_t i = 0; i < n; ++i) dst[i] = to_f32(src[i]);
+  for (int64_t i = n; i < padded(n); ++i) dst[i] = 0.f;
 }
 template <class T>
 void store(const float* __restrict src, int64_t n, T* __restrict dst) {
   for (int64_t i = 0; i < n; ++i) from_f32(src[i], dst[i]);
 }
+
+#if defined(__F16C__)
+// x86-64-v3 converts 8 at a time. Builtins, as the intrinsics' header would double the time to compile.
+typedef short Half8 __attribute__((vector_size(16)));
+typedef float Float8 __attribute__((vector_size(32)));
+
+EK_INLINE void load8(const f16* src, float* dst) {
+  Half8 h;
+  __builtin_memcpy(&h, src, 16);
+  const Float8 v = __builtin_ia32_vcvtph2ps256(h);
+  __builtin_memcpy(dst, &v, 32);
+}
+EK_INLINE void store8(const float* src, f16* dst) {
+  Float8 v;
+  __builtin_memcpy(&v, src, 32);
+  const Half8 h = __builtin_ia32_vcvtps2ph256(v, 0);  // 0: to nearest even
+  __builtin_memcpy(dst, &h, 16);
+}
+
+template <>
+inline void load(const f16* __restrict src, int64_t n, float* __restrict dst) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) load8(src + i, dst + i);
+  if (i < n) {
+    f16 rest[8] = {};
+    __builtin_memcpy(rest, src + i, (n - i) * sizeof(f16));
+    load8(rest, dst + i);
+    i += 8;
+  }
+  for (; i < padded(n); ++i) dst[i] = 0.f;
+}
+template <>
+inline void store(const float* __restrict src, int64_t n, f16* __restrict dst) {
+  int64_t i = 0;
+  for (; i + 8 <= n; i += 8) store8(src + i, dst + i);
+  if (i < n) {
+    float last[8] = {};
+    f16 rest[8];
+    __builtin_memcpy(last, src + i, (n - i) * sizeof(float));
+    store8(last, rest);
+    __builtin_memcpy(dst + i, rest, (n - i) * sizeof(f16));
+  }
+}
+#endif
 
 template <class T>
 struct Type {

@@ -14,7 +14,7 @@ ek_status map_unary(ek_dtype dtype, int32_t lead, int64_t dim, const Tensor& x, 
     for_elements<2>(lead, {&x, &y}, dim, [&](const int64_t* at, int64_t column, int64_t n) {
       float v[kTile];
       load(data_of<const T>(x) + at[0] + column, n, v);
-      for (int64_t i = 0; i < n; ++i) v[i] = f(v[i]);
+      for (int64_t i = 0; i < padded(n); ++i) v[i] = f(v[i]);
       store(v, n, data_of<T>(y) + at[1] + column);
     });
   });
@@ -30,7 +30,7 @@ ek_status map_binary(ek_dtype dtype, int32_t lead, int64_t dim, const Tensor& a,
       float v[kTile], w[kTile];
       load(data_of<const T>(a) + at[0] + column, n, v);
       load(data_of<const T>(b) + at[1] + column, n, w);
-      for (int64_t i = 0; i < n; ++i) v[i] = f(v[i], w[i]);
+      for (int64_t i = 0; i < padded(n); ++i) v[i] = f(v[i], w[i]);
       store(v, n, data_of<T>(y) + at[2] + column);
     });
   });

@@ -7,39 +7,45 @@
 
 namespace ek::EK_CPU_NS {
 
-// 16 floats, in as many registers as they take; aligned(4): loads may be unaligned.
-typedef float Lanes __attribute__((vector_size(64), aligned(4), may_alias));
-constexpr int64_t kLanes = 16;
+// One vector register.
+#if EK_CPU_LEVEL == 4
+constexpr int kVectorBytes = 64;
+#elif EK_CPU_LEVEL == 3
+constexpr int kVectorBytes = 32;
+#else
+constexpr int kVectorBytes = 16;
+#endif
+// aligned(4): loads need no alignment.
+typedef float Vector __attribute__((vector_size(kVectorBytes), aligned(4), may_alias));
 
-// sum of term(i) for i < n; term16(i, out) sets out to the terms i ... i + 15.
-template <class Term16, class Term>
-EK_INLINE float sum_lanes(int64_t n, const Term16& term16, const Term& term) {
-  Lanes a = {}, b = {}, t;
-  int64_t i = 0;
-  for (; i + 2 * kLanes <= n; i += 2 * kLanes) {
-    term16(i, t);
-    a += t;
-    term16(i + kLanes, t);
-    b += t;
-  }
-  a += b;
-  float s[kLanes];
-  __builtin_memcpy(s, &a, sizeof s);
-  for (; i < n; ++i) s[i % kLanes] += term(i);
-  for (int64_t width = kLanes / 2; width > 0; width /= 2)
-    for (int64_t k = 0; k < width; ++k) s[k] += s[k + width];
+constexpr int kSums = 32;  // of partial sums: enough to hide the latency of an addition, the same for every level
+constexpr int kVectorFloats = kVectorBytes / 4, kVectors = kSums / kVectorFloats;
+
+EK_INLINE const Vector& vector_at(const float* p) { return *reinterpret_cast<const Vector*>(p); }
+
+// The sum of the partial sums, after the terms i < rest that filled no whole round were added by `term`.
+template <class Term>
+EK_INLINE float finish_sum(const Vector (&sums)[kVectors], int64_t rest, const Term& term) {
+  float s[kSums];
+  __builtin_memcpy(s, sums, sizeof s);
+  for (int64_t i = 0; i < rest; ++i) s[i] += term(i);
+  for (int width = kSums / 2; width > 0; width /= 2)
+    for (int k = 0; k < width; ++k) s[k] += s[k + width];
   return s[0];
 }
 
-EK_INLINE const Lanes& lanes_at(const float* p) { return *reinterpret_cast<const Lanes*>(p); }
-
 inline float sum(const float* v, int64_t n) {
-  return sum_lanes(n, [=](int64_t i, Lanes& t) { t = lanes_at(v + i); }, [=](int64_t i) { return v[i]; });
+  Vector sums[kVectors] = {};
+  for (; n >= kSums; n -= kSums, v += kSums)
+    for (int k = 0; k < kVectors; ++k) sums[k] += vector_at(v + k * kVectorFloats);
+  return finish_sum(sums, n, [=](int64_t i) { return v[i]; });
 }
 
 inline float dot(const float* a, const float* b, int64_t n) {
-  return sum_lanes(
-      n, [=](int64_t i, Lanes& t) { t = lanes_at(a + i) * lanes_at(b + i); }, [=](int64_t i) { return a[i] * b[i]; });
+  Vector sums[kVectors] = {};
+  for (; n >= kSums; n -= kSums, a += kSums, b += kSums)
+    for (int k = 0; k < kVectors; ++k) sums[k] += vector_at(a + k * kVectorFloats) * vector_at(b + k * kVectorFloats);
+  return finish_sum(sums, n, [=](int64_t i) { return a[i] * b[i]; });
 }
 
 // The largest |v|, as bits: in that order NaN is above infinity, so that it is never lost.

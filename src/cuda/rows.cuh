@@ -46,6 +46,7 @@ constexpr int64_t kMaxItems = (int64_t(1) << 31) - (int64_t(1) << 16);
 
 template <int N>
 struct RowItems {
+  int64_t first = 0;   // the number in its row of the first item; 0 but in rows of more than kMaxItems
   uint32_t count = 0;  // items of the slab
   int32_t ndim = 0;    // of the rows; 0: a single row
   Divider per_row;     // items in a row
@@ -53,7 +54,8 @@ struct RowItems {
   int64_t stride[N][kMaxDims];
 
 #ifdef __CUDACC__
-  // Sets at[t] to the offset of the item's row in tensor t, in elements, and returns its number in the row.
+  // Sets at[t] to the offset of the item's row in tensor t, in elements, and returns its number in the row, from `first`
+  // on.
   __device__ __forceinline__ uint32_t locate(uint32_t item, int64_t (&at)[N]) const {
 #pragma unroll
     for (int t = 0; t < N; ++t) at[t] = 0;
@@ -78,7 +80,7 @@ namespace slabs {
 
 // The first `ndim` dims of `rows`, from the base offsets `at` on.
 template <int N, class F>
-ek_status walk(const Rows<N>& rows, int ndim, int64_t per_row, const int64_t (&at)[N], F& run) {
+ek_status walk(const Rows<N>& rows, int ndim, int64_t first, int64_t per_row, const int64_t (&at)[N], F& run) {
   const int last = ndim - 1;
   int64_t inner = 1;
   for (int d = 0; d < last; ++d) inner *= rows.size[d];
@@ -91,9 +93,10 @@ ek_status walk(const Rows<N>& rows, int ndim, int64_t per_row, const int64_t (&a
     for (int t = 0; t < N; ++t) base[t] = at[t] + o * rows.stride[t][last];
     ek_status status;
     if (descend) {
-      status = walk(rows, last, per_row, base, run);
+      status = walk(rows, last, first, per_row, base, run);
     } else {
       RowItems<N> slab;
+      slab.first = first;
       slab.count = static_cast<uint32_t>(inner * size * per_row);
       slab.ndim = inner * size == 1 ? 0 : ndim;
       slab.per_row = Divider(per_row < 1 ? 1 : per_row);
@@ -119,7 +122,7 @@ ek_status for_each_slab(const Rows<N>& rows, int64_t per_row, const int64_t (&st
     const int64_t items = per_row - done < kMaxItems ? per_row - done : kMaxItems;
     int64_t at[N];
     for (int t = 0; t < N; ++t) at[t] = done * step[t];
-    if (const ek_status status = slabs::walk(rows, rows.ndim, items, at, run)) return status;
+    if (const ek_status status = slabs::walk(rows, rows.ndim, done, items, at, run)) return status;
     done += items;
   } while (done < per_row);
   return EK_STATUS_OK;

@@ -117,13 +117,16 @@ __device__ __forceinline__ void unpack(const Vec<T, N>& v, float (&f)[N]) {
   }
 }
 
-// Makes the compiler forget where the vector came from. A row that is kept packed and converted in each of two passes
-// would otherwise be kept converted, in twice the registers.
+// v again, in a way that hides from the compiler that it is v. A row that is kept packed and converted in each of two
+// passes would otherwise be kept converted, in twice the registers. `zero` must be 0 without the compiler knowing it:
+// blockIdx.y or z of a flat grid.
 template <class T, int N>
-__device__ __forceinline__ void forget(Vec<T, N>& v) {
-  uint32_t* words = reinterpret_cast<uint32_t*>(&v);
+__device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v, uint32_t zero) {
+  static_assert(sizeof(v) % 4 == 0, "");
+  Vec<T, N> copy = v;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(v)) / 4; ++i) asm volatile("" : "+r"(words[i]));
+  for (int i = 0; i < static_cast<int>(sizeof(v)) / 4; ++i) reinterpret_cast<uint32_t*>(&copy)[i] |= zero;
+  return copy;
 }
 
 // Pairs convert in one instruction, so 2-byte and e4m3 vectors are packed two at a time.

@@ -8,25 +8,25 @@
 
 static int checks, failures;
 
-#define CHECK(condition)                                                       \
-  do {                                                                         \
-    ++checks;                                                                  \
-    if (!(condition)) {                                                        \
-      ++failures;                                                              \
-      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition);  \
-    }                                                                          \
+#define CHECK(condition)                                                      \
+  do {                                                                        \
+    ++checks;                                                                 \
+    if (!(condition)) {                                                       \
+      ++failures;                                                             \
+      fprintf(stderr, "%s:%d: failed: %s\n", __FILE__, __LINE__, #condition); \
+    }                                                                         \
   } while (0)
 
 /* The call returns this status, and a text that contains `part`. */
-#define CHECK_FAILS(call, status, text, part)                                                                 \
-  do {                                                                                                        \
-    const int status_ = (int)(call);                                                                          \
-    ++checks;                                                                                                 \
-    if (status_ != (int)(status) || !strstr((text), (part))) {                                                \
-      ++failures;                                                                                             \
+#define CHECK_FAILS(call, status, text, part)                                                                  \
+  do {                                                                                                         \
+    const int status_ = (int)(call);                                                                           \
+    ++checks;                                                                                                  \
+    if (status_ != (int)(status) || !strstr((text), (part))) {                                                 \
+      ++failures;                                                                                              \
       fprintf(stderr, "%s:%d: failed: %s\n  status %d, expected %d; text \"%s\", expected \"%s\"\n", __FILE__, \
-              __LINE__, #call, status_, (int)(status), (text), (part));                                       \
-    }                                                                                                         \
+              __LINE__, #call, status_, (int)(status), (text), (part));                                        \
+    }                                                                                                          \
   } while (0)
 
 #define CHECK_OK(call) CHECK((call) == EK_STATUS_OK)

@@ -14,6 +14,6 @@ int main() {
   ek_rms_norm_args args = EK_RMS_NORM_ARGS;
   CHECK(args.struct_size == sizeof(args));
   CHECK(args.eps == 1e-6f && args.x == nullptr);
-  CHECK(std::strcmp(ek_dtype_name(EK_DTYPE_E4M3), "e4m3") == 0);
+  CHECK(strcmp(ek_dtype_name(EK_DTYPE_E4M3), "e4m3") == 0);
   return report("test_headers_cpp17");
 }

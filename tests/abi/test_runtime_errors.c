@@ -214,8 +214,10 @@ static void test_events(ek_device device) {
   CHECK_OK(ek_event_create(device, &stop));
   FAILS(ek_event_record(NULL, context), "event is NULL");
   FAILS(ek_event_wait(NULL, context), "event is NULL");
-  CHECK_FAILS(ek_event_elapsed(NULL, stop, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(), "start is NULL");
-  CHECK_FAILS(ek_event_elapsed(start, NULL, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(), "stop is NULL");
+  CHECK_FAILS(ek_event_elapsed(NULL, stop, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(),
+              "start is NULL");
+  CHECK_FAILS(ek_event_elapsed(start, NULL, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(),
+              "stop is NULL");
   CHECK_FAILS(ek_event_elapsed(start, stop, NULL), EK_STATUS_INVALID_ARGUMENT, ek_last_error(), "milliseconds_out");
   CHECK_FAILS(ek_event_elapsed(start, stop, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(),
               "start was never recorded");
@@ -278,7 +280,8 @@ static void test_graphs_cuda(ek_device device) {
   CHECK_OK(ek_memory_copy(context, &byte, memory, 1));
   CHECK_OK(ek_context_synchronize(context));
   CHECK(byte == 1);
-  CHECK_FAILS(ek_graph_launch(graph, on_cpu), EK_STATUS_INVALID_ARGUMENT, ek_context_error(on_cpu), "graph is of cuda:0");
+  CHECK_FAILS(ek_graph_launch(graph, on_cpu), EK_STATUS_INVALID_ARGUMENT, ek_context_error(on_cpu),
+              "graph is of cuda:0");
   CHECK_OK(ek_graph_launch(graph, context));
   CHECK_OK(ek_memory_copy(context, &byte, memory, 1));
   CHECK_OK(ek_context_synchronize(context));
@@ -295,12 +298,14 @@ static void test_graphs_cuda(ek_device device) {
   /* Events of one kind of device on the other. */
   CHECK_OK(ek_event_create(device, &there));
   CHECK_OK(ek_event_create(cpu, &here));
-  CHECK_FAILS(ek_event_record(there, on_cpu), EK_STATUS_INVALID_ARGUMENT, ek_context_error(on_cpu), "event is of cuda:0");
+  CHECK_FAILS(ek_event_record(there, on_cpu), EK_STATUS_INVALID_ARGUMENT, ek_context_error(on_cpu),
+              "event is of cuda:0");
   CHECK_OK(ek_event_record(there, context));
   CHECK_OK(ek_event_record(here, on_cpu));
   CHECK_OK(ek_event_wait(there, on_cpu));
   CHECK_OK(ek_event_wait(here, context));
-  CHECK_FAILS(ek_event_elapsed(here, there, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(), "stop of cuda:0");
+  CHECK_FAILS(ek_event_elapsed(here, there, &milliseconds), EK_STATUS_INVALID_ARGUMENT, ek_last_error(),
+              "stop of cuda:0");
   ek_event_destroy(there);
   ek_event_destroy(here);
 

@@ -43,7 +43,8 @@ inline ek_status ran(const char* row, const Launch& launch) {
 
 template <int kRow>
 ek_status run(const ToyArgs&, const Launch& launch) {
-  static const char* const names[] = {"toy_cuda_fast", "toy_cuda_loose", "toy_cuda", "toy_cpu_v4", "toy_cpu_v2", "other_cpu"};
+  static const char* const names[] = {"toy_cuda_fast", "toy_cuda_loose", "toy_cuda",
+                                      "toy_cpu_v4",    "toy_cpu_v2",     "other_cpu"};
   return ran(names[kRow], launch);
 }
 
@@ -116,8 +117,8 @@ inline Context make_cpu(int level = 4) { return make_context(EK_DEVICE_CPU, leve
 namespace ek {
 
 const OpEntry kOps[] = {
-    {"toy", [] { return row_count(fake::kToy); }, [](int i) { return row_info(fake::kToy, i); }, fake::explain<fake::kToy>,
-     fake::kToyDims, 6},
+    {"toy", [] { return row_count(fake::kToy); }, [](int i) { return row_info(fake::kToy, i); },
+     fake::explain<fake::kToy>, fake::kToyDims, 6},
     {"other", [] { return row_count(fake::kOther); }, [](int i) { return row_info(fake::kOther, i); },
      fake::explain<fake::kOther>, fake::kToyDims, 3},
 };

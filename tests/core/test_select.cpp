@@ -325,7 +325,8 @@ void test_environment() {
     CHECK_EQ(ek::dispatch(gpu.get(), kToy, shape(4, 63)), EK_STATUS_UNSUPPORTED);
   });
   const char* call = "einkorn: toy T=f32 rows=4 dim=63 group=0 layout=halves centred=0 -> ";
-  CHECK_CONTAINS(log, std::string(call) + "toy_cuda_loose (the first that takes the call); toy_cuda_fast: dim % 8 != 0\n");
+  CHECK_CONTAINS(log,
+                 std::string(call) + "toy_cuda_loose (the first that takes the call); toy_cuda_fast: dim % 8 != 0\n");
   CHECK_CONTAINS(log, std::string(call) + "nothing (forced by ek_kernel_force); toy_cuda_fast: dim % 8 != 0\n");
 }
 

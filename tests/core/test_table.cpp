@@ -65,8 +65,8 @@ void test_errors() {
   CHECK_CONTAINS(error_of(" : toy_cuda"), "no such op");
   CHECK_CONTAINS(error_of("toy : toy_cuda toy_cuda_fast"), "found: \"toy_cuda_fast\"");
   CHECK_CONTAINS(error_of("toy dim : toy_cuda"), "expected field=value: \"dim\"");
-  for (const char* bad : {"dim=", "dim=x", "dim=1x", "dim=..", "dim=4..3", "dim=1...2", "dim=1.5", "T=64", "T=bf16..f32",
-                          "layout=packed", "layout=halves..", "dim=99999999999999999999"})
+  for (const char* bad : {"dim=", "dim=x", "dim=1x", "dim=..", "dim=4..3", "dim=1...2", "dim=1.5", "T=64",
+                          "T=bf16..f32", "layout=packed", "layout=halves..", "dim=99999999999999999999"})
     CHECK_CONTAINS(error_of((std::string("toy ") + bad + " : toy_cuda").c_str()),
                    std::string("not a value or range: \"") + bad + "\"");
 

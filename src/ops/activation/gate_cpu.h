@@ -18,12 +18,14 @@ struct GateRow {
   int32_t layout;
   int64_t dim;
 
+  // As load(): both outputs have room for padded(n) elements, and those past n are 0.
   void read(int64_t column, int64_t n, float* gate_out, float* up_out) const {
     if (layout == EK_GATE_LAYOUT_INTERLEAVED) {
       float pairs[2 * kTile];
       load(x + 2 * column, 2 * n, pairs);
-      for (int64_t i = 0; i < n; ++i) gate_out[i] = pairs[2 * i];
-      for (int64_t i = 0; i < n; ++i) up_out[i] = pairs[2 * i + 1];
+      for (int64_t i = 2 * n; i < 2 * padded(n); ++i) pairs[i] = 0.f;
+      for (int64_t i = 0; i < padded(n); ++i) gate_out[i] = pairs[2 * i];
+      for (int64_t i = 0; i < padded(n); ++i) up_out[i] = pairs[2 * i + 1];
     } else {
       load(x + column, n, gate_out);
       load((layout == EK_GATE_LAYOUT_SEPARATE ? up : x + dim) + column, n, up_out);
@@ -61,7 +63,7 @@ ek_status gate_forward(const Args& a, const F& f) {
       const GateRow<const T> row = {data_of<const T>(a.x) + at[0], data_of<const T>(a.up) + at[1], a.layout, a.dim};
       float gate[kTile], up[kTile];
       row.read(column, n, gate, up);
-      for (int64_t i = 0; i < n; ++i) gate[i] = f(gate[i], up[i]);
+      for (int64_t i = 0; i < padded(n); ++i) gate[i] = f(gate[i], up[i]);
       store(gate, n, data_of<T>(a.y) + at[2] + column);
     });
   });
@@ -79,7 +81,7 @@ ek_status gate_backward(const Args& a, const F& f) {
       float gate[kTile], up[kTile], dy[kTile];
       row.read(column, n, gate, up);
       load(data_of<const T>(a.dy) + at[4] + column, n, dy);
-      for (int64_t i = 0; i < n; ++i) f.backward(dy[i], gate[i], up[i], gate[i], up[i]);
+      for (int64_t i = 0; i < padded(n); ++i) f.backward(dy[i], gate[i], up[i], gate[i], up[i]);
       grad.write(column, n, gate, up);
     };
     for_gates<5>(a.layout, a.lead, {&a.x, &a.up, &a.dx, &a.dup, &a.dy}, a.dim, tile);

@@ -12,7 +12,7 @@ static void swiglu_quant_rows(const SwigluQuantArgs& a) {
     const auto value = [&](int64_t column, int64_t n, float* v) {
       float up[kTile];
       row.read(column, n, v, up);
-      for (int64_t i = 0; i < n; ++i) v[i] = Gate<Silu<Math>>()(v[i], up[i]);
+      for (int64_t i = 0; i < padded(n); ++i) v[i] = Gate<Silu<Math>>()(v[i], up[i]);
     };
     quantize_row(a.dim, a.group, value, data_of<Q>(a.y) + at[2], data_of<float>(a.scale) + at[3],
                  a.scale.stride[a.lead]);

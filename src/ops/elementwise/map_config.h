@@ -51,28 +51,28 @@ constexpr int kUpsampleUnroll = 2;
 
 // ---- swiglu_quant -----------------------------------------------------------------------------------------------------
 
-// Row scales: a block holds its row in registers, so many f32 values in each thread. By dim alone: rows of a batch must
-// not change each other.
-constexpr int kQuantMaxThreads = 1024;
-constexpr int kQuantMaxRow = 32 * kQuantMaxThreads;
+// A scale for each row: a block holds its row in registers, so many f32 values in each thread. More than 32 do not fit
+// 64 registers; f32 inputs take twice the registers on the way, so they stop at 16. By dim alone, never by the number
+// of rows: rows of a batch must not change each other.
+constexpr int kQuantRowThreads = 1024;
+constexpr int64_t max_quant_row(int bytes) { return (bytes == 4 ? 16 : 32) * kQuantRowThreads; }
 
 struct QuantRowConfig {
-  int values;   // of a thread: 8, 16 or 32
+  int values;   // of a thread: 16 or 32
   int threads;  // a multiple of 32
 };
 
-constexpr QuantRowConfig choose_quant_row(int64_t dim) {
-  const int values = dim <= 8 * 256 ? 8 : dim <= 16 * 512 ? 16 : 32;
+constexpr QuantRowConfig choose_quant_row(int64_t dim, int bytes) {
+  const int values = dim <= 16 * 512 || bytes == 4 ? 16 : 32;
   return {values, static_cast<int>((dim + 32 * values - 1) / (32 * values)) * 32};
 }
 
-// Group scales: blocks of so many threads, each with so many vectors.
+// Groups within a warp: blocks of so many threads, each with so many vectors.
 constexpr int kQuantGroupThreads = 256;
 constexpr int kQuantGroupUnroll = 2;
 
-// Anything else: a warp for groups up to this size, a block beyond.
-constexpr int64_t kQuantWarpGroup = 1024;
-constexpr int kQuantBlockThreads = 256;   // for one group, element by element
-constexpr int kQuantVectorThreads = 1024;  // for one group, vector by vector
+// Any other group, of so many elements or vectors: a warp for a small one, a block for a large one.
+constexpr int kQuantAnyThreads = 512;
+constexpr int choose_quant_team(int64_t items) { return items <= 32 * 8 ? 32 : kQuantAnyThreads; }
 
 }  // namespace ek

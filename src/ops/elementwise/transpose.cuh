@@ -88,10 +88,10 @@ __device__ __forceinline__ void transpose_join(const uint4 (&rows)[2], uint32_t 
   }
 }
 
-// x to shared memory. `rows` and `columns` of x are left from the tile's first element, at x, on.
+// x to shared memory. The tile starts at x and has `rows` and `columns` of it.
 template <class E, bool kVector>
-__device__ __forceinline__ void transpose_load(TransposeTile<E>& tile, const E* x, int64_t stride, int64_t rows,
-                                               int64_t columns) {
+__device__ __forceinline__ void transpose_load(TransposeTile<E>& tile, const E* x, int64_t stride, int rows,
+                                               int columns) {
   using Tile = TransposeTile<E>;
   constexpr int kVec = Tile::kVec, kPer = Tile::kPer;
   if constexpr (kVector) {
@@ -142,11 +142,11 @@ __device__ __forceinline__ void transpose_load(TransposeTile<E>& tile, const E* 
 
 // Shared memory to y: here `rows` are those of y.
 template <class E, bool kVector>
-__device__ __forceinline__ void transpose_store(TransposeTile<E>& tile, E* y, int64_t stride, int64_t rows,
-                                                int64_t columns) {
+__device__ __forceinline__ void transpose_store(TransposeTile<E>& tile, E* y, int64_t stride, int rows,
+                                                int columns) {
   using Tile = TransposeTile<E>;
   constexpr int kPerRow = kVector ? Tile::kChunks : Tile::kTile;
-#pragma unroll
+#pragma unroll 4  // all 16 of a tile of elements would keep 16 addresses in registers
   for (int u = 0; u < kPerRow * Tile::kTile / kTransposeThreads; ++u) {
     const int unit = threadIdx.x + u * kTransposeThreads, j = unit / kPerRow, c = unit % kPerRow;
     if constexpr (kVector) {
@@ -171,10 +171,13 @@ __global__ void __launch_bounds__(kTransposeThreads) transpose_kernel(const __gr
   const int64_t i = static_cast<int64_t>(in_band / width) * kTransposeTile;
   const int64_t j = static_cast<int64_t>(band * kTransposeBand + in_band % width) * kTransposeTile;
 
+  const int rows = static_cast<int>(p.m - i < kTransposeTile ? p.m - i : kTransposeTile);
+  const int columns = static_cast<int>(p.n - j < kTransposeTile ? p.n - j : kTransposeTile);
+
   pdl_wait();
-  transpose_load<E, kVectorX>(tile, p.x + at[0] + i * p.x_stride + j, p.x_stride, p.m - i, p.n - j);
+  transpose_load<E, kVectorX>(tile, p.x + at[0] + i * p.x_stride + j, p.x_stride, rows, columns);
   __syncthreads();
-  transpose_store<E, kVectorY>(tile, p.y + at[1] + j * p.y_stride + i, p.y_stride, p.n - j, p.m - i);
+  transpose_store<E, kVectorY>(tile, p.y + at[1] + j * p.y_stride + i, p.y_stride, columns, rows);
 }
 
 // ---- launch -----------------------------------------------------------------------------------------------------------

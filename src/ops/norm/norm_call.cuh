@@ -22,7 +22,6 @@ struct NormOp {
   static constexpr NormInput kInput = kInput_;
   static constexpr bool kCentre = kCentre_;           // layer_norm: subtract the mean
   static constexpr bool kQuant = sizeof(Out_) == 1;   // e4m3 or i8 with scales
-  static constexpr int kMaxVectors = kInput_ == NormInput::kPlain ? 8 : 4;  // of a thread: two inputs, half as many
 };
 
 // The tensors that are walked row by row.

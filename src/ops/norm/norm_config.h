@@ -30,20 +30,20 @@ constexpr int kNormWarpBlock = 256;
 struct NormVecEntry {
   int up_to;    // vectors of a row
   int threads;  // 0: a block of as many warps as it takes
-  int vectors;  // of a thread
+  int vectors;  // of a thread: 2, 4 or 8
 };
 
 // Two loads in flight for each thread suffice while the SM is full of threads; wider rows hold more, because fewer,
 // larger barriers cost more than registers. Entries with more vectors than the kernel can hold are skipped.
 constexpr NormVecEntry kNormVecTable[] = {
-    {4, 4, 1},   {8, 4, 2},   {16, 8, 2}, {32, 16, 2},  {64, 32, 2},  // bf16: up to 32, 64, 128, 256, 512 elements
+    {8, 4, 2},    {16, 8, 2},   {32, 16, 2}, {64, 32, 2},              // bf16: up to 64, 128, 256, 512 elements
     {128, 32, 4}, {256, 32, 8},                                       // 1024, 2048: a warp, still no barrier
     {512, 0, 2},                                                      // 4096: 256 threads
     {4096, 0, 4},                                                     // 8192: 256 threads ... 32768: 1024 threads
     {8192, 0, 8},                                                     // 65536
 };
 
-// max_vectors: what one thread can hold (8, or 4 where there are two inputs).
+// max_vectors: what one thread can hold: 8, or 4 where there are two inputs.
 constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors) {
   for (const NormVecEntry& e : kNormVecTable) {
     if (vectors > e.up_to || e.vectors > max_vectors) continue;
@@ -99,7 +99,7 @@ constexpr int kNormBackwardWarpBlock = 128;
 
 // Rows in registers. bf16: up to 16384 elements, f32: up to 8192.
 constexpr NormVecEntry kNormBackwardVecTable[] = {
-    {4, 4, 1}, {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {128, 32, 4}, {512, 0, 2}, {2048, 0, 4},
+    {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {128, 32, 4}, {512, 0, 2}, {2048, 0, 4},
 };
 
 constexpr NormConfig norm_backward_vec_config(int64_t vectors) {

@@ -9,7 +9,7 @@
 
 namespace ek {
 
-// f(integral_constant K) for K = 1, 2, 4, 8 out of [kLeast, kMost].
+// f(integral_constant K) with K = vectors, one of kLeast, kLeast * 2 ... kMost.
 template <int kLeast, int kMost, class F>
 ek_status with_vectors(int vectors, F&& f) {
   if constexpr (kLeast < kMost)
@@ -45,7 +45,8 @@ inline Grid norm_grid(int64_t rows, const NormConfig& config) {
 
 template <class Args, NormCall (*kCall)(const Args&), NormInput kInput, bool kCentre, bool kQuant = false>
 struct NormKernels {
-  static constexpr int kMaxVectors = kInput == NormInput::kPlain ? 8 : 4;
+  // Of a thread, limited by registers, and for the quantized ones, with their six pairs of dtypes, by compile time.
+  static constexpr int kMaxVectors = kInput == NormInput::kPlain && !kQuant ? 8 : 4;
 
   static int64_t vectors_of(const NormCall& c) { return c.dim * dtype_bytes(c.dtype) / 16; }
 
@@ -84,11 +85,13 @@ struct NormKernels {
       using Op = typename decltype(type)::type;
       const NormConfig config = norm_vec_config(vectors_of(c), kMaxVectors);
       const auto p = norm_params<typename Op::T, typename Op::Out>(c);
-      return with_vectors<1, kMaxVectors>(config.vectors, [&](auto k) {
-        constexpr int K = decltype(k)::value;
-        const Grid grid = norm_grid(p.count, config);
-        return config.threads <= 32 ? launch(l, norm_rows_vec<Op, K, WarpTeam<2>>, grid, p)
-                                    : launch(l, norm_rows_vec<Op, K, BlockTeam<2>>, grid, p);
+      const Grid grid = norm_grid(p.count, config);
+      if (config.threads <= 32)
+        return with_vectors<2, kMaxVectors>(config.vectors, [&](auto k) {
+          return launch(l, norm_rows_vec<Op, decltype(k)::value, WarpTeam<2>>, grid, p);
+        });
+      return with_vectors<2, kMaxVectors>(config.vectors, [&](auto k) {
+        return launch(l, norm_rows_vec<Op, decltype(k)::value, BlockTeam<2>>, grid, p);
       });
     });
   }

@@ -12,7 +12,8 @@ namespace ek {
 // Knobs that change no bit of a result. Loads that keep nothing in L1 leave it to weight and bias, which every row wants.
 constexpr bool kNormStreamLoads = true;
 constexpr bool kNormStreamStores = false;
-// Up to so many vectors of a thread, weight (bias) is loaded before the reduction, not after: latency for registers.
+// Up to so many vectors of input in a thread, weight (bias) is loaded before the reduction, not after: latency for
+// registers.
 constexpr int kNormEarlyWeight = 4;
 constexpr int kNormEarlyBias = 2;
 
@@ -48,18 +49,16 @@ struct NormPiece {
     }
   }
 
-  __device__ __forceinline__ void values(float (&f)[V]) const {
+  // zero: another one for each pass. See hidden().
+  __device__ __forceinline__ void values(float (&f)[V], uint32_t zero) const {
     if constexpr (kInput == NormInput::kGateFirst) {
 #pragma unroll
       for (int j = 0; j < V; ++j) f[j] = gated[j];
+    } else if constexpr (sizeof(T) < 4) {
+      unpack(hidden(x, zero), f);
     } else {
       unpack(x, f);
     }
-  }
-
-  // Between two passes.
-  __device__ __forceinline__ void forget_values() {
-    if constexpr (kInput != NormInput::kGateFirst && sizeof(T) < 4) forget(x);
   }
 
   // After the norm.
@@ -83,14 +82,17 @@ __device__ __forceinline__ Vec<T, kVec<T>> norm_load_or(const T* p, int i, float
   return pack<T, V>(f);
 }
 
-// All kernels keep to 64 registers, so that an SM holds at least 1024 threads.
+// The most threads of a block, and how many blocks an SM should hold at least: 64 registers a thread, or 80 where a warp
+// keeps a wide row to itself.
 template <class Team>
 constexpr int kNormBlock = 1024;
 template <>
 constexpr int kNormBlock<WarpTeam<2>> = kNormWarpBlock;
+template <class Team, int K>
+constexpr int kNormMinBlocks = kNormBlock<Team> == 1024 ? 1 : K == 8 ? 3 : 4;
 
 template <class Op, int K, class Team>
-__global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
+__global__ void __launch_bounds__(kNormBlock<Team>, kNormMinBlocks<Team, K>)
     norm_rows_vec(const NormParams<typename Op::T, typename Op::Out> p) {
   if constexpr (Team::kCluster && !kHasClusters) return;
   using T = typename Op::T;
@@ -113,7 +115,6 @@ __global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
 
     // Every load of the row is issued before any of them is used.
     NormPiece<T, Op::kInput> piece[K];
-    Vec<T, V> early_weight[K], early_bias[K];
     bool in[K];
     const auto index = [&](int k) { return team.thread + k * team.threads; };
 #pragma unroll
@@ -121,35 +122,38 @@ __global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
       in[k] = active && index(k) < p.vectors;
       if (in[k]) piece[k].load(x + index(k) * V, other + index(k) * V);
     }
+    // So are weight and bias, as far as registers allow; what is left comes after the reductions, a batch at a time.
+    constexpr int kInputs = Op::kInput == NormInput::kPlain ? 1 : 2;
+    constexpr bool kEarlyWeight = K * kInputs <= kNormEarlyWeight, kEarlyBias = K * kInputs <= kNormEarlyBias;
+    constexpr int kBatch = K == 8 && kNormBlock<Team> == 1024 ? 2 : K < 4 ? K : 4;
+    Vec<T, V> w[kEarlyWeight ? K : kBatch], b[kEarlyBias ? K : kBatch];
+    const auto load_affine = [&](int k, bool take_weight, bool take_bias) {
+      if (take_weight && in[k]) w[kEarlyWeight ? k : k % kBatch] = norm_load_or(weight, index(k), 1.f);
+      if (Op::kCentre && take_bias && in[k]) b[kEarlyBias ? k : k % kBatch] = norm_load_or(p.bias, index(k), 0.f);
+    };
 #pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (K <= kNormEarlyWeight && in[k]) early_weight[k] = norm_load_or(weight, index(k), 1.f);
-      if (Op::kCentre && K <= kNormEarlyBias && in[k]) early_bias[k] = norm_load_or(p.bias, index(k), 0.f);
-    }
+    for (int k = 0; k < K; ++k) load_affine(k, kEarlyWeight, kEarlyBias);
 
     // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
-    float base = 0.f, rest = 0.f, squares = 0.f;
-    float sum[2] = {0.f, 0.f};
+    float base = 0.f, rest = 0.f, squares, total[1] = {0.f};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       float f[V], s = 0.f;
       piece[k].settle(other + index(k) * V, in[k]);
-      piece[k].values(f);
+      piece[k].values(f, 0);
 #pragma unroll
       for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
-      sum[0] += s;
+      total[0] += s;
     }
+    team.reduce(total, Sum{});
     if constexpr (Op::kCentre) {
       // The mean is base + rest: base alone is rounded to f32, which shows where it is much larger than the deviations.
-      float total[1] = {sum[0]};
-      team.reduce(total, Sum{});
       base = total[0] * p.factor;
-      sum[0] = 0.f;
+      float sum[2] = {0.f, 0.f};
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         float f[V], s = 0.f, q = 0.f;
-        piece[k].forget_values();
-        piece[k].values(f);
+        piece[k].values(f, blockIdx.y);
 #pragma unroll
         for (int j = 0; j < V; ++j) {
           const float d = f[j] - base;
@@ -163,8 +167,6 @@ __global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
       squares = sum[1] - sum[0] * rest;
       if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
     } else {
-      float total[1] = {sum[0]};
-      team.reduce(total, Sum{});
       squares = total[0];
     }
     const float rstd = rsqrtf(squares * p.factor + p.eps);
@@ -173,41 +175,47 @@ __global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
       if (Op::kCentre && p.mean) p.mean[at[kNormMean]] = base + rest;
     }
 
-    const auto normalised = [&](int k, float(&f)[V]) {
-      float w[V], b[V];
-      piece[k].forget_values();
-      piece[k].values(f);
-      unpack(K <= kNormEarlyWeight ? early_weight[k] : norm_load_or(weight, index(k), 1.f), w);
-      if constexpr (Op::kCentre) unpack(K <= kNormEarlyBias ? early_bias[k] : norm_load_or(p.bias, index(k), 0.f), b);
+    // use(k, f) with the results of every vector; zeros beyond the row.
+    const auto each_result = [&](uint32_t zero, auto&& use) {
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        if constexpr (Op::kCentre)
-          f[j] = (f[j] - base - rest) * rstd * w[j] + b[j];
-        else
-          f[j] = f[j] * rstd * (w[j] + p.weight_offset);
+      for (int k = 0; k < K; ++k) {
+        if (k % kBatch == 0)
+#pragma unroll
+          for (int i = k; i < k + kBatch; ++i) load_affine(i, !kEarlyWeight, !kEarlyBias);
+        float f[V] = {};
+        if (in[k]) {
+          float wf[V];
+          [[maybe_unused]] float bf[V];
+          piece[k].values(f, zero);
+          unpack(hidden(w[kEarlyWeight ? k : k % kBatch], zero), wf);
+          if constexpr (Op::kCentre) unpack(b[kEarlyBias ? k : k % kBatch], bf);
+#pragma unroll
+          for (int j = 0; j < V; ++j) {
+            if constexpr (Op::kCentre)
+              f[j] = (f[j] - base - rest) * rstd * wf[j] + bf[j];
+            else
+              f[j] = f[j] * rstd * (wf[j] + p.weight_offset);
+          }
+          piece[k].finish(f);
+        }
+        use(k, f);
       }
-      piece[k].finish(f);
     };
 
     if constexpr (!Op::kQuant) {
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        if (!in[k]) continue;
-        float f[V];
-        normalised(k, f);
+      each_result(blockIdx.z, [&](int k, float(&f)[V]) {
+        if (!in[k]) return;
         if constexpr (kNormStreamStores)
           store_vec_stream(y + index(k) * V, pack<Out, V>(f));
         else
           store_vec(y + index(k) * V, pack<Out, V>(f));
-      }
+      });
     } else {
-      const auto largest = [&](int k, float(&f)[V]) {
+      float* scale = p.scale + at[kNormScale];
+      const auto largest = [](const float(&f)[V]) {
         float amax = 0.f;
-        if (in[k]) {
-          normalised(k, f);
 #pragma unroll
-          for (int j = 0; j < V; ++j) amax = MaxNan{}(amax, fabsf(f[j]));
-        }
+        for (int j = 0; j < V; ++j) amax = MaxNan{}(amax, fabsf(f[j]));
         return amax;
       };
       const auto store = [&](int k, float(&f)[V], const Quantizer<Out>& quantize) {
@@ -215,34 +223,21 @@ __global__ void __launch_bounds__(kNormBlock<Team>, 1024 / kNormBlock<Team>)
         for (int j = 0; j < V; ++j) f[j] = quantize(f[j]);
         if (in[k]) store_vec(y + index(k) * V, pack<Out, V>(f));
       };
-      float* scale = p.scale + at[kNormScale];
       if (p.group) {
-        // Groups are runs of lanes: each has its maximum from a few shuffles.
+        // A group is a run of lanes: a few shuffles find its maximum.
         const int lanes = p.group / V;
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          float f[V] = {};
-          const Quantizer<Out> quantize(warp_reduce(largest(k, f), MaxNan{}, lanes));
+        each_result(blockIdx.z, [&](int k, float(&f)[V]) {
+          const Quantizer<Out> quantize(warp_reduce(largest(f), MaxNan{}, lanes));
           store(k, f, quantize);
           if (in[k] && index(k) % lanes == 0) scale[index(k) / lanes * p.scale_step] = quantize.scale;
-        }
+        });
       } else {
         float amax[1] = {0.f};
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          float f[V];
-          amax[0] = MaxNan{}(amax[0], largest(k, f));
-        }
+        each_result(blockIdx.y, [&](int, float(&f)[V]) { amax[0] = MaxNan{}(amax[0], largest(f)); });
         team.reduce(amax, MaxNan{});
         const Quantizer<Out> quantize(amax[0]);
         if (active && team.thread == 0) *scale = quantize.scale;
-#pragma unroll
-        for (int k = 0; k < K; ++k) {
-          if (!in[k]) continue;
-          float f[V];
-          normalised(k, f);
-          store(k, f, quantize);
-        }
+        each_result(blockIdx.z, [&](int k, float(&f)[V]) { store(k, f, quantize); });
       }
     }
   }

@@ -15,7 +15,7 @@ static void rms_norm_gated_group(const RmsNormGatedArgs& a, const T* x, const T*
     float gate[kTile];
     load(x + at, n, v);
     load(z + at, n, gate);
-    for (int64_t i = 0; i < n; ++i) v[i] *= Silu<Math>()(gate[i]);
+    for (int64_t i = 0; i < padded(n); ++i) v[i] *= Silu<Math>()(gate[i]);
   };
   double squares = 0;
   if (a.norm_before_gate) {

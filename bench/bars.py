@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the three families are asked to reach on an H200, and whether committed results do."""
+
+from dataclasses import dataclass
+
+NOISE = 0.02  # of the board: a bar counts as met within it
+MB = 1e6
+BACKWARD = ("rms_norm_backward", "layer_norm_backward")
+
+# op, case, PDL -> microseconds a call, in a graph of 50 dependent calls
+LAUNCH = (
+    ("rms_norm", {"rows": 1, "dim": 4096}, False, 2.6),
+    ("rms_norm", {"rows": 64, "dim": 4096}, False, 2.6),
+    ("rms_norm", {"rows": 1, "dim": 4096}, True, 1.58),
+    ("rms_norm", {"rows": 64, "dim": 4096}, True, 1.75),
+    ("add_rms_norm", {"rows": 1, "dim": 4096}, True, 1.85),
+    ("add_rms_norm", {"rows": 64, "dim": 4096}, True, 2.05),
+    ("swiglu", {"rows": 1, "dim": 14336}, True, 2.0),
+)
+HOST = {"c": 500, "python": 2500}  # ns beyond a bare launch
+
+
+@dataclass
+class Bar:
+    what: str
+    bound: str
+    value: float | None  # the worst of what the bar speaks about; None: nothing measured
+    where: str  # which case that was
+    met: bool
+
+
+def _bar(what, sign, bound, unit, values):
+    """values: (number, where). sign >=: the least must reach the bound; <=: the most must stay under it."""
+    text = f"{sign} {bound:g} {unit}"
+    if not values:
+        return Bar(what, text, None, "", False)
+    value, where = min(values) if sign == ">=" else max(values)
+    met = value >= bound * (1 - NOISE) if sign == ">=" else value <= bound * (1 + NOISE)
+    return Bar(what, text, value, where, met)
+
+
+def bars(results):
+    """results: family -> the parsed JSON of bench/run.py."""
+    entries = [e for r in results.values() for e in r["cases"] if e["selected"]]
+    large = [e for e in entries if not e["launch"] and e["dtype"].split("_")[0] == "bf16"]
+    forward = [
+        e for e in large if "backward" not in e["op"] and not e["op"].endswith("_quant") and e["op"] != "group_norm"
+    ]
+
+    def speed(some, least, most=float("inf")):
+        return [(e["tb_s"], f"{e['op']} {e['case']}") for e in some if least * MB <= e["bytes"] < most * MB]
+
+    quant = [e for e in large if e["op"].endswith("_quant") and e["bytes"] >= 128 * MB]
+    found = [
+        _bar("bf16 forward from 128 MB", ">=", 3.83, "TB/s", speed(forward, 128)),
+        _bar("bf16 forward from 64 MB", ">=", 3.7, "TB/s", speed(forward, 64, 128)),
+        _bar("norm backward from 128 MB, as 3 tensors", ">=", 3.5, "TB/s",
+             speed([e for e in large if e["op"] in BACKWARD], 128)),
+        _bar("quantizing ops from 128 MB, of copy", ">=", 85, "%",
+             [(100 * e["of_ceiling"], f"{e['op']} {e['case']}") for e in quant]),
+        *_compiled(large),
+        *_launch(entries),
+        *_host(results),
+    ]  # fmt: skip
+    return found
+
+
+def _compiled(large):
+    for rows, dim in ((8192, 8192), (4096, 16384)):
+        pairs = [
+            (e["us"] / e["baselines"]["torch_compile"], f"{e['us']} us to {e['baselines']['torch_compile']} us")
+            for e in large
+            if e["op"] == "rms_norm" and e["dims"] == {"rows": rows, "dim": dim} and "torch_compile" in e["baselines"]
+        ]
+        yield _bar(f"rms_norm {rows}x{dim}, time to torch.compile's", "<=", 1, "x", pairs)
+
+
+def _launch(entries):
+    for op, dims, pdl, bound in LAUNCH:
+        fits = [
+            (e["us"], e["row"])
+            for e in entries
+            if e["launch"] and e["op"] == op and e["pdl"] == pdl and dims.items() <= e["dims"].items()
+        ]
+        shape = "x".join(str(n) for n in dims.values())
+        yield _bar(f"{op} {shape}, graph of 50{', PDL' if pdl else ''}", "<=", bound, "us", fits)
+
+
+def _host(results):
+    for language, bound in HOST.items():
+        fits = [(h["ns"], h["op"]) for r in results.values() for h in r["host"] if h["language"] == language]
+        yield _bar(f"host time of a call from {language}, beyond a bare launch", "<=", bound, "ns", fits)

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Options of the suite, the plan of every op test (group x dtypes x row), and the list of rows that never ran."""
+
+import os
+
+import einkorn
+import pytest
+from einkorn.schema import OPS
+from harness import rows
+from harness.case import Case
+from harness.run import AUTO, Prepared, check_case
+from harness.spec import GROUPS, all_specs
+
+LEVELS = ("smoke", "ci", "full")
+
+
+def pytest_addoption(parser):
+    group = parser.getgroup("einkorn")
+    group.addoption("--level", choices=LEVELS, default=os.environ.get("EINKORN_TEST_LEVEL", "ci"), help="how many cases")
+    group.addoption("--device", default="all", help="cpu, cuda or all (default: all that exist)")
+    group.addoption("--seed", type=int, default=0, help="of the random cases")
+    group.addoption("--row", help="only this row (auto: the dispatcher's own choice)")
+    group.addoption("--case", help="only this case, as a failure prints it")
+
+
+def pytest_configure(config):
+    wanted = config.getoption("--device")
+    found = [d.device for d in einkorn.devices()]
+    if wanted != "all":
+        found = [d for d in found if d == wanted or d.startswith(f"{wanted}:")]
+        if not found:
+            raise pytest.UsageError(f"--device {wanted}: no such device here")
+    # One GPU is enough: further ones would repeat the same rows.
+    config.devices = [d for d in found if d in ("cpu", "cuda:0") or d == wanted]
+    config.planned = set()
+    config.filtered = False
+
+
+class Plan:
+    """Some cases of an op on one row."""
+
+    _prepared = (None, {})  # of the last group and dtypes: the rows of a group share inputs and references
+
+    def __init__(self, spec, group, dtypes, device, row, config):
+        self.spec, self.group, self.dtypes, self.device, self.row, self.config = spec, group, dtypes, device, row, config
+
+    def __str__(self):
+        return "-".join([self.group, *(d for _, d in self.dtypes), f"{self.device}-{AUTO}" if self.row == AUTO else self.row])
+
+    def cases(self):
+        text = self.config.getoption("--case")
+        if text is not None:
+            return [Case.parse(self.spec.op, text)]
+        level, seed = self.config.getoption("--level"), self.config.getoption("--seed")
+        return self.spec.cases(self.group, self.dtypes, level, seed)
+
+    def check(self):
+        key, prepared = (self.spec.op, self.group, self.dtypes), None
+        if Plan._prepared[0] != key:
+            Plan._prepared = (key, {})
+        prepared = Plan._prepared[1]
+        cases = self.cases()
+        for case in cases:
+            if case not in prepared:
+                prepared[case] = Prepared(self.spec, case)
+        taken = [check_case(self.spec, case, self.device, self.row, prepared[case]) for case in cases]
+        if cases and not any(taken):
+            pytest.skip(f"{self.row} refused all {len(cases)} cases")
+
+
+def _rows(op, device, config):
+    only = config.getoption("--row")
+    names = [*(k.name for k in rows.usable(op, device)), AUTO]
+    return [n for n in names if only in (None, n)]
+
+
+def pytest_generate_tests(metafunc):
+    config = metafunc.config
+    if "plan" in metafunc.fixturenames:
+        spec = metafunc.module.SPEC
+        config.planned.add(spec.op)
+        groups = GROUPS if config.getoption("--case") is None else ("case",)
+        combos = spec.combos() if groups == GROUPS else [()]
+        # Rows last: they share what a group prepares.
+        plans = [
+            Plan(spec, group, dtypes, device, row, config)
+            for group in groups for dtypes in combos for device in config.devices
+            for row in _rows(spec.op, device, config)
+            if row != AUTO or group in ("shapes", "fuzz", "case")
+        ]  # fmt: skip
+        metafunc.parametrize("plan", plans, ids=str)
+    if "op" in metafunc.fixturenames:
+        metafunc.parametrize("op", list(OPS))
+    if "device" in metafunc.fixturenames:
+        metafunc.parametrize("device", config.devices)
+
+
+@pytest.fixture
+def level(request):
+    return request.config.getoption("--level")
+
+
+@pytest.fixture
+def spec(op):
+    return all_specs()[op]
+
+
+@pytest.fixture
+def cuda(request):
+    """The CUDA device to test on."""
+    found = [d for d in request.config.devices if d.startswith("cuda")]
+    if not found:
+        pytest.skip("no CUDA device")
+    return found[0]
+
+
+def pytest_deselected(items):
+    for item in items:
+        item.config.filtered = True
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session):
+    """A row that could run here and never did is an untested kernel: the suite fails. Not when only a part was asked for."""
+    config = session.config
+    config.never = rows.never_ran(sorted(config.planned), config.devices)
+    part = config.filtered or any(config.getoption(o) is not None for o in ("--row", "--case"))
+    part = part or any("::" in a for a in config.args) or session.shouldfail or session.shouldstop
+    if config.never and not part and config.getoption("--level") != "smoke" and session.exitstatus == 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    if not config.planned or not hasattr(config, "never"):
+        return
+    kinds, calls = rows.count()
+    terminalreporter.section("kernel rows")
+    terminalreporter.line(f"{kinds} rows ran in {calls} checked calls on {', '.join(config.devices)}")
+    elsewhere = [r for op in sorted(config.planned) for r in rows.unusable(op)]
+    if elsewhere:
+        terminalreporter.line(f"{len(elsewhere)} rows need another device: {', '.join(elsewhere)}")
+    if config.never:
+        terminalreporter.line(f"{len(config.never)} rows NEVER RAN:", red=True)
+        for row in config.never:
+            terminalreporter.line(f"  {row}: refused {'; '.join(rows.refusals(row)) or 'nothing, it was never asked'}")
+    else:
+        terminalreporter.line("no row was left out")

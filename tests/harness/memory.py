@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""All tensors of a case in one block of bytes, each between guard bands. The block is made in host memory, copied to the
+device, handed to the op in pieces, and copied back whole: whatever an op wrote where it must not is then seen."""
+
+import einkorn
+import numpy as np
+from einkorn import _native
+
+from .dtypes import ITEMSIZE, STORAGE
+
+GUARD = 4096
+GUARD_BYTE = 0xA5
+
+
+class Placed:
+    """Where one tensor lies in the block."""
+
+    def __init__(self, start, shape, strides, dtype):
+        self.start, self.shape, self.strides, self.dtype = start, tuple(shape), tuple(strides), dtype
+        self.elements = 0 if 0 in self.shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
+        self.end = start + self.elements * ITEMSIZE[dtype]
+
+    def view(self, block):
+        """The tensor inside a host copy of the block."""
+        if not self.elements:
+            return np.empty(self.shape, STORAGE[self.dtype])
+        size = ITEMSIZE[self.dtype]
+        flat = block[self.start : self.end].view(STORAGE[self.dtype])
+        return np.lib.stride_tricks.as_strided(flat, self.shape, [s * size for s in self.strides])
+
+    def on(self, arena):
+        return arena.array.view(self.shape, self.strides, self.start, self.dtype)
+
+
+def dense(shape):
+    strides, step = [], 1
+    for n in reversed(shape):
+        strides.insert(0, step)
+        step *= max(n, 1)
+    return tuple(strides)
+
+
+def strided(shape, free_last, rng):
+    """Strides of a random order of the dims with random gaps; the last dim stays contiguous unless free_last."""
+    last = len(shape) - 1
+    order = list(rng.permutation(len(shape)))
+    if not free_last and shape:
+        order.remove(last)
+        order.insert(0, last)
+    strides, step = [0] * len(shape), 1 + int(rng.integers(3)) * (free_last and len(shape) > 0)
+    for d in order:
+        strides[d] = step
+        # Half of the gaps keep 16-byte rows aligned, so that vector rows have something to do as well.
+        step = step * max(shape[d], 1) + int(rng.choice([0, 0, 1, 3, 16, 64]))
+    return tuple(strides)
+
+
+def broadcast(shape, lead, rng):
+    """Dense, but one leading dim repeats."""
+    strides = list(dense(shape))
+    if lead:
+        strides[int(rng.integers(lead))] = 0
+    return tuple(strides)
+
+
+class Arena:
+    """Device memory that grows with the largest case."""
+
+    _of = {}
+
+    def __init__(self, device, nbytes):
+        self.array = einkorn.empty((nbytes,), "u8", device)
+        self.context = einkorn.Context(device)
+
+    @classmethod
+    def at_least(cls, device, nbytes):
+        arena = cls._of.get(device)
+        if arena is None or arena.array.shape[0] < nbytes:
+            cls._of.pop(device, None)
+            arena = cls._of[device] = cls(device, max(nbytes, 1 << 22) * 5 // 4)
+        return arena
+
+    def upload(self, block):
+        _native.memory_copy(self.context._native, self.array.pointer, _address(block), block.nbytes)
+
+    def download(self, nbytes):
+        block = np.empty(nbytes, np.uint8)
+        _native.memory_copy(self.context._native, _address(block), self.array.pointer, nbytes)
+        self.context.synchronize()
+        return block
+
+
+def _address(block):
+    return block.__array_interface__["data"][0]

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the memory of a case, runs an op on it with one row forced, and looks at every byte afterwards."""
+
+import einkorn
+import numpy as np
+
+from . import memory, rows
+from .dtypes import decode, encode
+from .tolerance import Expected
+
+GAINS = (1.0, 1.0, 0.02, 20.0)  # how large inputs are; a case's seed picks
+POISONS = (0xFF, 0x7F)  # NaN in every format; NaN in f16 and e4m3, a huge number in f32 and bf16
+AUTO = "auto"  # no row forced: the dispatcher's own choice
+
+
+class Refused(Exception):
+    """The forced row does not take the case, and said why."""
+
+
+class Prepared:
+    """A case with its inputs drawn and its memory laid out; made once, run on many rows."""
+
+    def __init__(self, spec, case, inputs=None):
+        self.spec, self.case = spec, case
+        schema = spec.schema
+        self.values = spec.values(case)
+        given = [t for t in schema.tensors if not t.optional or t.name in case.present]
+        self.tensors = {t.name: t for t in given}
+        self.dtypes = {t.name: dict(case.dtypes).get(t.dtype, t.dtype) for t in given}
+        self.shapes = {t.name: schema.shape(t, self.values, case.lead) for t in given}
+        self.outputs = [t.name for t in given if t.role != "in"]
+        self.empty = all(0 in self.shapes[n] for n in self.outputs)
+        self._place()
+        self._draw(inputs)
+        self._expected = None
+
+    def _place(self):
+        """Tensors one after the other, a guard band before, between and after."""
+        rng, case, at = np.random.default_rng(self.case.seed), self.case, memory.GUARD
+        self.placed = {}
+        same = {o: i for o, i in case.alias}
+        for name, t in self.tensors.items():
+            if name in same:
+                continue
+            shape, lead = self.shapes[name], len(case.lead) if "..." in t.dims else 0
+            free_last = t.strided or lead == len(shape)
+            if case.layout == "strided":
+                strides = memory.strided(shape, free_last, rng)
+            elif case.layout == "broadcast" and t.role == "in":
+                strides = memory.broadcast(shape, lead, rng)
+            else:
+                strides = memory.dense(shape)
+            self.placed[name] = memory.Placed(at + case.shift, shape, strides, self.dtypes[name])
+            at = -(-(self.placed[name].end + memory.GUARD) // 256) * 256
+        for o, i in case.alias:
+            self.placed[o] = self.placed[i]
+        self.nbytes = at
+
+    def _draw(self, inputs):
+        rng, case = np.random.default_rng(case_seed(self.case)), self.case
+        self.block = np.full(self.nbytes, memory.GUARD_BYTE, np.uint8)
+        poison = POISONS[case.seed % 2]
+        for name in self.outputs:
+            placed = self.placed[name]
+            self.block[placed.start : placed.end] = poison
+        t = {}
+        for name, tensor in self.tensors.items():
+            if tensor.role != "out":
+                t[name] = rng.standard_normal(self.shapes[name], np.float32).astype(np.float64) * GAINS[case.seed % 4]
+        t |= {x.name: None for x in self.spec.schema.tensors if x.role != "out" and x.name not in t}
+        if case.fill == "special":
+            for name, value in t.items():
+                if value is not None and self.tensors[name].dims[0] in self.spec.schema.batch:
+                    make_special(value, self.spec.special, rng)
+        self.spec.inputs(rng, t, _Namespace(self.values))
+        self.inputs = {}
+        for name, value in t.items():
+            if value is None:
+                continue
+            raw = encode(value, self.dtypes[name]) if inputs is None else inputs[name]
+            view = self.placed[name].view(self.block)
+            view[...] = raw
+            self.inputs[name] = view.copy()  # what the memory holds: a broadcast dim keeps one of its values
+
+    def expected(self):
+        """Output name -> Expected or Quantized; the reference runs once."""
+        if self._expected is None:
+            absent = {t.name: None for t in self.spec.schema.tensors}
+            t = absent | {n: decode(raw, self.dtypes[n]) for n, raw in self.inputs.items()}
+            with np.errstate(all="ignore"):
+                found = self.spec.reference(_Namespace(t), _Namespace(self.values))
+            self._expected = {n: e if hasattr(e, "check") else Expected(e) for n, e in found.items()}
+        return self._expected
+
+    # ---- running ------------------------------------------------------------------------------------------------------
+
+    def call(self, arena, context, **changed):
+        """One call of the op on the tensors in the arena."""
+        tensors = {name: placed.on(arena) for name, placed in self.placed.items()}
+        function = getattr(einkorn, self.spec.op)
+        function(**{**tensors, **dict(self.case.attrs), **changed}, ctx=context)
+
+    def run(self, device, row, context=None):
+        """The block after the call. Refused: the row did not take it, and nothing was written."""
+        op = self.spec.op
+        arena = memory.Arena.at_least(device, self.nbytes)
+        context = context or arena.context
+        arena.upload(self.block)
+        context.force(op, None if row == AUTO else row)
+        try:
+            self.call(arena, context)
+        except einkorn.Error as e:
+            if e.status != "unsupported" or row == AUTO:
+                raise
+            assert row in str(e) and "refuses: " in str(e), f"a refusal must name the row and the reason: {e}"
+            after = arena.download(self.nbytes)
+            assert np.array_equal(after, self.block), f"{row} refused the case and still wrote"
+            rows.refused(row, str(e).partition("refuses: ")[2])
+            raise Refused(str(e)) from None
+        finally:
+            context.force(op, None)
+        after = arena.download(self.nbytes)
+        if not self.empty:
+            ran = context.last_kernel()
+            assert row in (AUTO, ran), f"{row} was forced, {ran} ran"
+            rows.ran(ran)
+        return after
+
+    def results(self, after):
+        """Output name -> (stored elements, dtype)."""
+        return {n: (self.placed[n].view(after).copy(), self.dtypes[n]) for n in self.outputs}
+
+    def check(self, after):
+        """Right results, and not a byte changed beside them."""
+        got = self.results(after)
+        for name in self.outputs:
+            assert name in self.expected(), f"the reference of {self.spec.op} says nothing of {name}"
+            self.expected()[name].check(name, got)
+        self.check_untouched(after)
+
+    def check_untouched(self, after):
+        after = after.copy()
+        for name in self.outputs:
+            self.placed[name].view(after)[...] = self.placed[name].view(self.block)
+        changed = np.flatnonzero(after != self.block)
+        if changed.size:
+            raise AssertionError(f"{changed.size} bytes beside the outputs changed: {self.where(int(changed[0]))}")
+
+    def where(self, at):
+        """Words for a position in the block."""
+        near = min(self.placed, key=lambda n: max(self.placed[n].start - at, at - self.placed[n].end + 1, 0))
+        placed = self.placed[near]
+        if at < placed.start:
+            return f"the first {placed.start - at} bytes before {near}"
+        return f"the first {at - placed.start} bytes into {near}" + (", past its end" if at >= placed.end else "")
+
+
+def check_case(spec, case, device, row, prepared=None):
+    """Run and check one case; a failure ends with the line that repeats it."""
+    try:
+        prepared = prepared or Prepared(spec, case)
+        prepared.check(prepared.run(device, row))
+    except Refused:
+        return False
+    except (AssertionError, einkorn.Error) as e:
+        raise AssertionError(f"{e}\n{reproducer(spec, case, row)}") from None
+    return True
+
+
+def reproducer(spec, case, row):
+    path = f"tests/ops/{spec.schema.family}/test_{spec.op}.py"
+    return f'repeat: python -m pytest {path} --row {row} --case "{case}"'
+
+
+def case_seed(case):
+    """The same inputs for every dtype and layout of a seed."""
+    return [case.seed, len(case.op), *case.lead]
+
+
+def make_special(value, kinds, rng):
+    """The first rows, or batch entries, get something that is easy to lose; what follows them must not notice."""
+    fills = {"nan": np.nan, "inf": np.inf, "-inf": -np.inf, "zero": 0.0, "denormal": 2.0**-140, "large": 1000.0}
+    first = value.reshape(value.shape[0], -1) if value.ndim > 1 else value.reshape(-1, 1)
+    for r, kind in enumerate(kinds[: value.shape[0]]):
+        if kind in ("zero", "denormal"):
+            first[r] = fills[kind] * np.where(rng.random(first[r].shape) < 0.5, -1, 1)
+        else:
+            first[r, rng.integers(first.shape[1])] = fills[kind]
+
+
+class _Namespace:
+    def __init__(self, values):
+        self.__dict__.update(values)

@@ -1,0 +1,227 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a test file says about its op, and the cases that follow from it and from the schema."""
+
+import importlib.util
+import itertools
+import zlib
+from pathlib import Path
+
+import numpy as np
+from einkorn.schema import OPS
+
+from .case import Case
+from .dtypes import ITEMSIZE
+
+# Last dimensions around every vector width, warp, block and tile.
+SIZES = {
+    "smoke": [1, 8, 129, 1024, 4097],
+    "ci": [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 33, 63, 64, 65, 127, 128, 129, 255, 257, 511, 513, 1023, 1024, 1025, 2047,
+           2048, 2880, 4095, 4096, 4097, 5120, 8192, 14336, 16384, 32776, 65536, 262144],
+    "full": [*range(1, 70), 127, 128, 129, 255, 256, 257, 511, 512, 513, 1023, 1024, 1025, 1152, 2047, 2048, 2049, 2880,
+             3072, 4095, 4096, 4097, 5120, 6144, 7168, 8191, 8192, 8193, 12288, 14336, 16383, 16384, 16385, 24576, 28672,
+             32768, 32776, 49152, 65535, 65536, 65544, 98304, 131072, 131080, 262143, 262144],
+}  # fmt: skip
+LEADS = [(3,), (2, 3), (), (1,), (5, 1, 2), (17,), (1, 4), (33,)]
+# Many short rows, where work is split over rows.
+TALL = {"smoke": [], "ci": [(130, 64), (1025, 8), (2, 300, 33)], "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)]}
+FUZZ = {"smoke": 3, "ci": 16, "full": 150}
+MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
+
+GROUPS = ("shapes", "options", "strided", "broadcast", "misaligned", "inplace", "special", "empty", "fuzz")
+
+
+class Spec:
+    """An op's test: its reference and what the schema can't know.
+
+    reference(t, a): t has the inputs as float64 arrays (None where absent), a the attributes, dims and dtypes; returns
+    output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
+    dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
+    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense."""
+
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None,
+                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
+        self.op, self.schema, self.reference = op, OPS[op], reference
+        self.variants = [{}, *variants]
+        self.inputs, self.special = inputs or (lambda rng, t, a: None), special
+        self._dims, self._sizes = dims, sizes
+
+    # ---- what a case can be -------------------------------------------------------------------------------------------
+
+    def combos(self):
+        """Every allowed assignment of the dtype variables."""
+        op = self.schema
+        if op.combos:
+            return [tuple(c.items()) for c in op.combos]
+        return [tuple(zip(op.dtypes, c, strict=True)) for c in itertools.product(*op.dtypes.values())]
+
+    def dims(self, n, attrs, i):
+        if self._dims:
+            return self._dims(n, _Values(self.attributes(attrs)), i)
+        (name,) = self.schema.free_dims
+        return {name: n}
+
+    def attributes(self, changed):
+        """All attributes, f32 ones as the f32 that the op gets."""
+        values = {a.name: a.default for a in self.schema.attrs} | dict(changed)
+        for a in self.schema.attrs:
+            if a.type == "f32":
+                values[a.name] = float(np.float32(values[a.name]))
+        return values
+
+    def values(self, case):
+        rows = int(np.prod(case.lead, dtype=np.int64))
+        given = {**dict(case.dtypes), **dict(case.dims), "rows": rows, **self.attributes(case.attrs)}
+        return self.schema.derive(given, case.present)
+
+    def legal(self, case):
+        values = self.values(case)
+        return all(self.schema.evaluate(e, values, case.present) for e in self.schema.require)
+
+    def presences(self, attrs, dims):
+        """Every set of optional tensors that the requirements allow, the fullest first."""
+        names = [t.name for t in self.schema.tensors if t.optional]
+        sets = [s for k in range(len(names), -1, -1) for s in itertools.combinations(names, k)]
+        return [s for s in sets if self.legal(Case(self.op, dims=_items(dims), attrs=_items(attrs), present=s))]
+
+    def alias_sets(self, case):
+        """Every way to run in place: outputs that are one memory with an input of the same shape."""
+        values, schema = self.values(case), self.schema
+        given = {t.name for t in schema.tensors if not t.optional} | set(case.present)
+        pairs = [
+            (o, i) for o, i in schema.alias if {o, i} <= given
+            and schema.shape(schema.tensor(o), values, case.lead) == schema.shape(schema.tensor(i), values, case.lead)
+        ]  # fmt: skip
+        sets = [s for k in range(1, len(pairs) + 1) for s in itertools.combinations(pairs, k)]
+        return [s for s in sets if len({o for o, _ in s}) == len(s) == len({i for _, i in s})]
+
+    # ---- cases of a group ---------------------------------------------------------------------------------------------
+
+    def cases(self, group, dtypes, level, seed=0):
+        return list(getattr(self, f"_{group}")(dtypes, level, seed))
+
+    def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
+        """The i-th case of size n: variants, presences and leading dims take turns."""
+        attrs = self.variants[i % len(self.variants)] if variant is None else variant
+        dims = self.dims(n, attrs, i)
+        if presence is None:
+            choices = self.presences(attrs, dims)
+            presence = choices[(i // len(self.variants)) % len(choices)]
+        if not self.schema.has_lead:
+            lead = ()
+        elif lead is None:
+            lead = LEADS[i % len(LEADS)]
+        return Case(self.op, dtypes, tuple(lead), _items(dims), _items(attrs), presence, seed=rest.pop("seed", i), **rest)
+
+    def sizes(self, level):
+        return self._sizes[level] if self._sizes else SIZES[level]
+
+    def fit(self, n, lead, level):
+        """lead, made smaller where the case would be too large to check quickly."""
+        while lead and n * int(np.prod(lead)) > max(MOST[level], 2 * n):
+            largest = max(range(len(lead)), key=lambda d: lead[d])
+            lead = (*lead[:largest], max(lead[largest] // 2, 1), *lead[largest + 1 :])
+        return lead
+
+    def _shapes(self, dtypes, level, seed):
+        for i, n in enumerate(self.sizes(level)):
+            yield self.case(dtypes, n, i, self.fit(n, LEADS[i % len(LEADS)], level))
+        if self.schema.has_lead and not self._sizes:
+            for i, (*lead, n) in enumerate(TALL[level]):
+                yield self.case(dtypes, n, i, lead)
+
+    def _options(self, dtypes, level, seed):
+        for n in (12,) if level == "smoke" else (12, 264):
+            for variant in self.variants:
+                for i, presence in enumerate(self.presences(variant, self.dims(n, variant, 0))):
+                    yield self.case(dtypes, n, i, (2, 3), variant, presence)
+
+    def _strided(self, dtypes, level, seed):
+        for i, n in enumerate([7, 64, 129, 1024, 40, 16, 520, 2056][: 3 if level == "smoke" else 8]):
+            lead = [(3, 4), (5,), (2, 3, 2), (1, 6)][i % 4]
+            yield self.case(dtypes, n, i, lead, layout="strided", seed=100 + i)
+
+    def _broadcast(self, dtypes, level, seed):
+        if self.schema.has_lead:
+            for i, n in enumerate([129, 64, 1024]):
+                yield self.case(dtypes, n, i, [(3, 4), (5,), (2, 1, 3)][i % 3], layout="broadcast", seed=200 + i)
+
+    def _misaligned(self, dtypes, level, seed):
+        """Every tensor a few bytes past an aligned address: 2, 4 and 8, where that is a whole number of elements."""
+        present = [dict(dtypes).get(t.dtype, t.dtype) for t in self.schema.tensors]
+        least = max(ITEMSIZE[d] for d in present)
+        for shift in (s for s in (2, 4, 8) if s % least == 0):
+            for i, n in enumerate([8, 129, 1024, 4096][: 2 if level == "smoke" else 4]):
+                yield self.case(dtypes, n, i, shift=shift)
+
+    def _inplace(self, dtypes, level, seed):
+        for variant in self.variants:
+            for n in (9, 1024):
+                for presence in self.presences(variant, self.dims(n, variant, 0))[: 1 if level == "smoke" else 2]:
+                    case = self.case(dtypes, n, 0, (3,), variant, presence)
+                    for alias in self.alias_sets(case):
+                        yield self.case(dtypes, n, 0, (3,), variant, presence, alias=alias)
+                        yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, layout="strided")
+
+    def _special(self, dtypes, level, seed):
+        for i, n in enumerate([65, 1024, 16][: 1 if level == "smoke" else 3]):
+            for j, variant in enumerate(self.variants):
+                yield self.case(dtypes, n, i + j, (len(self.special) + 2,), variant, fill="special")
+
+    def _empty(self, dtypes, level, seed):
+        if self.schema.has_lead:
+            for i, lead in enumerate([(0,), (2, 0, 3)]):
+                yield self.case(dtypes, 16, i, lead)
+                yield self.case(dtypes, 16, i + 1, lead)
+
+    def _fuzz(self, dtypes, level, seed):
+        for i in range(FUZZ[level]):
+            own = zlib.crc32(f"{self.op} {dtypes} {seed} {i}".encode())
+            case = self.random_case(dtypes, np.random.default_rng(own), own)
+            if case is not None:
+                yield case
+
+    def random_case(self, dtypes, rng, seed):
+        attrs = self.variants[rng.integers(len(self.variants))]
+        n = int(rng.choice(self.sizes("ci")[:27])) if rng.random() < 0.5 else int(np.exp(rng.uniform(0, 7.5)))
+        dims = self.dims(n, attrs, int(rng.integers(8)))
+        choices = self.presences(attrs, dims)
+        presence = choices[rng.integers(len(choices))]
+        lead = tuple(int(rng.integers(1, 7)) for _ in range(rng.integers(4))) if self.schema.has_lead else ()
+        case = Case(
+            self.op, dtypes, self.fit(n, lead, "ci"), _items(dims), _items(attrs), presence,
+            layout=str(rng.choice(["dense", "strided", "broadcast"], p=[0.5, 0.4, 0.1])),
+            shift=int(rng.choice([0, 0, 0, 4, 8, 16])), seed=seed,
+        )  # fmt: skip
+        aliases = self.alias_sets(case)
+        if aliases and case.layout != "broadcast" and rng.random() < 0.25:
+            case = Case(**{**case.__dict__, "alias": aliases[rng.integers(len(aliases))]})
+        return case
+
+
+class _Values:
+    """Attribute access to a dict."""
+
+    def __init__(self, values):
+        self.__dict__.update(values)
+
+
+def _items(values):
+    return tuple(values.items())
+
+
+def test_file(op):
+    return Path(__file__).resolve().parent.parent / "ops" / OPS[op].family / f"test_{op}.py"
+
+
+def all_specs():
+    """Op name -> Spec, from the test file of every op of the schema; a missing file is an error."""
+    if not _specs:
+        for op in OPS:
+            module_spec = importlib.util.spec_from_file_location(f"spec_of_{op}", test_file(op))
+            module = importlib.util.module_from_spec(module_spec)
+            module_spec.loader.exec_module(module)
+            _specs[op] = module.SPEC
+    return _specs
+
+
+_specs = {}

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How far a result may be from its float64 reference: the one formula of the suite. docs/numerics.md derives it.
+
+    |out - ref| <= u(dtype) * |ref|  +  k * 2^-24 * magnitude  +  tiny(dtype)          k = steps + 2 * log2(n)
+
+u: half a unit in the last place of the output, its one rounding. magnitude: the sum of the absolute values of the terms
+that make up the result, through which f32 errors enter. n: length of the longest f32 sum; steps: f32 roundings outside
+of it. tiny: half the least denormal. A quantised output has, in place of u * |ref|, half a step of its format."""
+
+import numpy as np
+
+from .dtypes import decode, round_to
+
+UNIT = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
+TINY = {"f32": 2.0**-150, "f16": 2.0**-25, "bf16": 2.0**-134}
+F32 = 2.0**-24
+
+
+class Expected:
+    """What an output must be. exact: bit for bit the rounded value (NaN stays NaN)."""
+
+    def __init__(self, value, magnitude=None, n=1, steps=8, exact=False):
+        self.value = np.asarray(value, np.float64)
+        with np.errstate(invalid="ignore"):
+            self.magnitude = np.abs(self.value) if magnitude is None else np.asarray(magnitude, np.float64)
+        self.k = steps + 2 * np.log2(max(n, 1))
+        self.exact = exact
+
+    def check(self, name, got):
+        raw, dtype = got[name]
+        out, want = decode(raw, dtype), np.broadcast_to(self.value, raw.shape)
+        if self.exact:
+            _report(name, out, round_to(want, dtype), np.zeros(out.shape))
+            return
+        with np.errstate(invalid="ignore", over="ignore"):
+            bound = UNIT[dtype] * np.abs(want) + self.k * F32 * self.magnitude + TINY[dtype]
+        # Beyond the largest finite value a result rounds to infinity; at the edge either is right.
+        rounded = round_to(want, dtype)
+        edge = np.isinf(out) & (out == round_to(want + np.sign(want) * bound, dtype)) & np.isfinite(want)
+        want = np.where(np.isinf(rounded) | edge, np.where(edge | np.isinf(out), out, rounded), want)
+        _report(name, out, want, np.broadcast_to(bound, out.shape))
+
+
+class Quantized:
+    """Values in groups of `group` (0: the row) as q * scale. Checks y by the scale that came with it, and the scale."""
+
+    def __init__(self, value, group, q, magnitude=None, n=1, steps=10):
+        self.value, self.q = value, q
+        self.group = group or max(value.shape[-1], 1)
+        self.magnitude = np.abs(value) if magnitude is None else magnitude
+        self.k = steps + 2 * np.log2(max(n, 1))
+        self.qmax = 448.0 if q == "e4m3" else 127.0
+
+    def _per_group(self, values):
+        """[..., dim] -> largest of each group [..., groups]; NaN wins."""
+        dim = values.shape[-1]
+        starts = range(0, dim, self.group)
+        return np.stack([values[..., s : s + self.group].max(-1) for s in starts], -1) if dim else values[..., :0]
+
+    def _spread(self, scale):
+        return np.repeat(scale, self.group, -1)[..., : self.value.shape[-1]]
+
+    def scale(self):
+        most = self._per_group(np.abs(self.value))
+        magnitude = self._per_group(np.abs(self.magnitude)) / self.qmax
+        return Expected(np.maximum(most, 1e-20) / self.qmax, magnitude, steps=self.k)
+
+    def check(self, name, got):
+        raw, dtype = got[name]
+        q = decode(raw, dtype)
+        scale = self._spread(decode(*got["scale"]))
+        with np.errstate(all="ignore"):
+            exact = self.value / scale
+            if dtype == "i8":
+                half = np.full(q.shape, 0.5)
+            else:  # e4m3 has 8 steps to a binade, and steps of 2^-9 below 2^-6
+                half = np.exp2(np.maximum(np.floor(np.log2(np.abs(exact) * (1 + 2.0**-20))), -6) - 4)
+            bound = scale * half + self.k * F32 * np.maximum(self.magnitude, np.abs(self.value))
+            # A scale that is not finite leaves 0 for the finite values, and NaN (0 in i8) for the others.
+            lost = ~np.isfinite(scale)
+            want = np.where(lost, np.where(np.isfinite(exact), 0, np.nan if dtype == "e4m3" else 0), self.value)
+            out = np.where(lost, q, q * scale)
+        _report(name, out, want, np.where(lost, 0, bound))
+
+
+def _report(name, out, want, bound):
+    with np.errstate(invalid="ignore"):
+        same = (out == want) | (np.isnan(out) & np.isnan(want))
+        good = same | (np.abs(out - want) <= bound)
+    if good.all():
+        return
+    with np.errstate(all="ignore"):
+        excess = np.where(good, 0, np.nan_to_num(np.abs(out - want) / bound, nan=np.inf, posinf=np.inf))
+    worst = np.unravel_index(np.argmax(excess), out.shape)
+    raise AssertionError(
+        f"{name}: {int((~good).sum())} of {out.size} elements are wrong; at {list(map(int, worst))} it is"
+        f" {out[worst]!r}, expected {want[worst]!r} +- {bound[worst]:.3g}"
+    )
