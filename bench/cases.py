@@ -85,7 +85,10 @@ class Case:
     @property
     def set_bytes(self):
         """Memory of one set of arguments, which is what must not fit into the cache."""
-        return sum(math.prod(self.shape(t)) * sizeof(self.tensor_dtype(t)) for t in self.tensors())
+        return sum(self.set_bytes_of(t) for t in self.tensors())
+
+    def set_bytes_of(self, tensor):
+        return math.prod(self.shape(tensor)) * sizeof(self.tensor_dtype(tensor))
 
 
 def shrink(case, limit):

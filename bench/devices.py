@@ -71,16 +71,33 @@ class CudaDevice:
             graph.capture_end()
         variant.graph = graph
 
+    def replays(self, variant, count, reset, times):
+        """Yields after each of `times` replays of a graph of `count` calls, each from the state that reset() makes."""
+        reset()
+        self.capture(variant, count)
+        for _ in range(times):
+            reset()
+            variant.graph.replay()
+            self.torch.cuda.synchronize()
+            yield
+        variant.graph = None
+
     def measure(self, variants, case):
-        """Fills variant.samples with microseconds a call, one for each round."""
+        """Fills variant.samples with microseconds a call, one for each round. Returns (variant, error) of those that
+        can't be captured."""
         chained = "launch" in case.tags
         sets = max(len(v.calls) for v in variants)
         guess = max(case.bytes / 4.0e6, 1.5)
         count = CHAIN if chained else min(max(sets, round(TARGET_US / guess / sets) * sets), 50 * sets)
         repeats = 10 if chained else 1
+        failed = []
         for variant in variants:
-            self.capture(variant, count)
-            variant.graph.replay()
+            try:
+                self.capture(variant, count)
+                variant.graph.replay()
+            except Exception as error:  # whatever torch or the library raises; the caller reports it
+                failed.append((variant, error))
+        variants = [v for v in variants if v.graph]
         events = []
         for r in range(self.rounds):
             for variant in variants if r % 2 == 0 else variants[::-1]:
@@ -95,6 +112,7 @@ class CudaDevice:
             variant.samples.append(start.elapsed_time(stop) * 1e3 / (count * repeats))
         for variant in variants:
             variant.graph = None
+        return failed
 
     def ceilings(self):
         """TB/s of a plain copy (bytes read + written) and fill of 1 GB, as torch does them."""
@@ -117,7 +135,9 @@ class CudaDevice:
         }
 
     def between_cases(self):
-        """Give memory back before it piles up; not each time, since freeing waits for the device."""
+        """Give memory back before it piles up; not each time, since freeing waits for the device. Raises if a kernel
+        has broken the device for all that follows."""
+        self.torch.cuda.synchronize()
         if self.torch.cuda.memory_reserved() > 40e9:
             self.torch.cuda.empty_cache()
 
@@ -149,6 +169,7 @@ class CpuDevice:
                     variant.calls[0]()
                     count += 1
                 variant.samples.append((time.perf_counter() - start) * 1e6 / count)
+        return []
 
     def ceilings(self):
         a = self.arrays.randn((1 << 24,), "f32")

@@ -6,12 +6,12 @@ from html import escape
 STYLE = """
   .bg { fill: #ffffff; } .text { fill: #24292f; } .soft { fill: #57606a; } .grid { stroke: #d0d7de; }
   .bar { fill: #2f6fbd; } .bar2 { fill: #1f9d8a; } .mark1 { fill: #d9822b; } .mark2 { fill: #8250df; }
-  .limit { stroke: #cf222e; }
+  .mark1, .mark2 { stroke: #ffffff; } .limit { stroke: #cf222e; }
   text { font: 11px system-ui, sans-serif; } .title { font-size: 14px; font-weight: 600; }
   @media (prefers-color-scheme: dark) {
     .bg { fill: #0d1117; } .text { fill: #e6edf3; } .soft { fill: #9aa4af; } .grid { stroke: #30363d; }
     .bar { fill: #4c8ddb; } .bar2 { fill: #2fbfa8; } .mark1 { fill: #f0a35e; } .mark2 { fill: #b392f0; }
-    .limit { stroke: #ff7b72; }
+    .mark1, .mark2 { stroke: #0d1117; } .limit { stroke: #ff7b72; }
   }
 """
 LABEL, PLOT, RIGHT, ROW, TOP = 300, 430, 60, 18, 64  # pixels

@@ -67,7 +67,7 @@ def bar_section(results):
     rows = []
     for b in bars.bars(results):
         state = "not measured" if b.value is None else "met" if b.met else "**missed**"
-        rows.append([b.what, b.bound, number(b.value, 2), b.where, state])
+        rows.append([b.what, b.bound, "" if b.value is None else f"{b.value:.4g}", b.where, state])
     note = f"\nA bar counts as met within {bars.NOISE:.0%}, the noise of the board. The worst case is shown.\n\n"
     return "\n### Bars\n" + note + table(["bar", "bound", "worst", "at", ""], rows) + group_norm_note(results)
 
@@ -129,7 +129,11 @@ def family_section(gpu, family, result):
     copy = result["ceilings"]["copy_tb_s"]
     entries = selected(result, False)
     plotted = [
-        (f"{e['op']} {e['case']}", [e["tb_s"]], [_tb_s(e, "torch"), _tb_s(e, "torch_compile")])
+        (
+            " ".join([e["op"], e["case"], *e["dtype"].split("_")[1:]]),
+            [e["tb_s"]],
+            [_tb_s(e, "torch"), _tb_s(e, "torch_compile")],
+        )
         for e in entries
         if e["dtype"].split("_")[0] == "bf16" and e["bytes"] >= 64e6
     ]

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Makes the Python files of DESTINATION those of SOURCE: copies FILES that differ and removes what is gone.
 cmake_minimum_required(VERSION 3.24)
-file(GLOB_RECURSE present RELATIVE "${DESTINATION}" "${DESTINATION}/*.py" "${DESTINATION}/*.pyi" "${DESTINATION}/py.typed")
+file(GLOB_RECURSE present RELATIVE "${DESTINATION}" "${DESTINATION}/*.py" "${DESTINATION}/*.pyi"
+     "${DESTINATION}/py.typed")
 foreach(file IN LISTS present)
   if(NOT file IN_LIST FILES)
     file(REMOVE "${DESTINATION}/${file}")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # CTest: one executable per file of tests/core (against the objects, since the library hides its inner symbols) and of
-# tests/abi (against the library, as a user has it). A test is a main that prints what failed and returns non-zero. Their
-# warnings are always errors: that the public headers are clean C11 and C++17 is part of what is tested.
+# tests/abi (against the library, as a user has it). A test is a main that prints what failed and returns non-zero.
+# Warnings in tests are always errors: that the public headers are clean C11 and C++17 is part of what is tested.
 
 add_library(einkorn_testable STATIC EXCLUDE_FROM_ALL ${objects})
 set_target_properties(einkorn_testable PROPERTIES LINKER_LANGUAGE CXX)
@@ -42,6 +42,6 @@ set_tests_properties(abi.install PROPERTIES TIMEOUT 300)
 if(TARGET einkorn_cpu_v2)
   add_test(
     NAME core.cpu_levels
-    COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}" "-DOBJECTS=$<TARGET_OBJECTS:einkorn_cpu_v3>;$<TARGET_OBJECTS:einkorn_cpu_v4>"
-            -P "${PROJECT_SOURCE_DIR}/cmake/check_cpu_levels.cmake")
+    COMMAND ${CMAKE_COMMAND} "-DNM=${CMAKE_NM}"
+            "-DOBJECTS=$<TARGET_OBJECTS:einkorn_cpu_v3>;$<TARGET_OBJECTS:einkorn_cpu_v4>" -P "${PROJECT_SOURCE_DIR}/cmake/check_cpu_levels.cmake")
 endif()

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tour of einkorn: ops on the CPU and, where there is one, on the GPU. Every element is checked against NumPy in
-float64; each line says which kernel the library chose, how long it takes, and the bytes that it reads and writes in that
-time. (Times for the record, with care taken about caches and clocks, are the business of bench/.)"""
+float64; each line says which kernel the library chose, how long it takes, and the bytes that it reads and writes in
+that time. (Times for the record, with care taken about caches and clocks, are the business of bench/.)"""
 
 import statistics
 import sys
 import time
 
-import numpy as np
-
 import einkorn
+import numpy as np
 
 try:
     from ml_dtypes import bfloat16
@@ -73,8 +72,8 @@ def as_tuple(value):
 
 
 def visit(place, op, inputs, expected, rounding, outputs=("y",), mutates=None, **attributes):
-    """Runs, checks and times one op; prints its line. True if all is well. `expected` maps outputs back to what they
-    must be: a float64 array; `rounding` is the largest relative error of one rounding to the output's dtype."""
+    """Runs, checks and times one op and prints its line; True if the result is right. `rounding` is the largest error
+    of one rounding to the output's dtype: relative, or in units of the scale where the op quantizes."""
     function = getattr(einkorn, op)
     tensors = [place.put(a) for a in inputs]
     results = as_tuple(function(*tensors, **attributes))
@@ -96,11 +95,9 @@ def visit(place, op, inputs, expected, rounding, outputs=("y",), mutates=None, *
     nbytes = sum(a.nbytes for a in inputs) + sum(a.nbytes for a in arrays)
     nbytes += inputs[mutates].nbytes if mutates is not None else 0
     shape = "x".join(str(n) for n in inputs[0].shape)
-    print(
-        f"{place.name:7} {op:15} {str(inputs[0].dtype):9} {shape:>11}  {kernel:28} {us:9.1f} us {nbytes / us / 1e3:8.1f} GB/s"
-        f"  {'ok' if right else f'WRONG: {error:.3g} times the tolerance'}",
-        flush=True,
-    )
+    verdict = "ok" if right else f"WRONG: {error:.3g} times the tolerance"
+    what = f"{place.name:7} {op:15} {inputs[0].dtype.name:9} {shape:>11}  {kernel:28}"
+    print(f"{what} {us:9.1f} us {nbytes / us / 1e3:8.1f} GB/s  {verdict}", flush=True)
     return right
 
 

@@ -39,7 +39,7 @@ def pytest_configure(config):
 class Plan:
     """Some cases of an op on one row."""
 
-    _prepared = (None, {})  # of the last group and dtypes: the rows of a group share inputs and references
+    _prepared = (None, [])  # of the last group and dtypes: the rows of a group share inputs and references
 
     def __init__(self, spec, group, dtypes, device, row, config):
         self.spec, self.group, self.dtypes, self.device, self.row, self.config = spec, group, dtypes, device, row, config
@@ -55,17 +55,12 @@ class Plan:
         return self.spec.cases(self.group, self.dtypes, level, seed)
 
     def check(self):
-        key, prepared = (self.spec.op, self.group, self.dtypes), None
+        key = (self.spec.op, self.group, self.dtypes)
         if Plan._prepared[0] != key:
-            Plan._prepared = (key, {})
-        prepared = Plan._prepared[1]
-        cases = self.cases()
-        for case in cases:
-            if case not in prepared:
-                prepared[case] = Prepared(self.spec, case)
-        taken = [check_case(self.spec, case, self.device, self.row, prepared[case]) for case in cases]
-        if cases and not any(taken):
-            pytest.skip(f"{self.row} refused all {len(cases)} cases")
+            Plan._prepared = (key, [Prepared(self.spec, case) for case in self.cases()])
+        taken = [check_case(p, self.device, self.row) for p in Plan._prepared[1]]
+        if taken and not any(taken):
+            pytest.skip(f"{self.row} refused all {len(taken)} cases")
 
 
 def _rows(op, device, config):

@@ -104,7 +104,11 @@ ek_setup() {
 
   # Python: the system's if it has all that is needed (a venv that is already there, if it does not).
   system="$(find_python)"
-  if [ -n "$system" ] && has_modules "$system" "${modules[@]}"; then PY="$system"; else files+=(tools/requirements.txt); fi
+  if [ -n "$system" ] && has_modules "$system" "${modules[@]}"; then
+    PY="$system"
+  else
+    files+=(tools/requirements.txt)
+  fi
   [ $lint = 0 ] || files+=(tools/requirements-lint.txt)
   [ $cuda = 0 ] || [ "$(find_nvcc)" != "" ] || files+=(tools/requirements-cuda.txt)
   check_tools $((${#files[@]} > 0))

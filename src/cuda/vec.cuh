@@ -118,8 +118,8 @@ __device__ __forceinline__ void unpack(const Vec<T, N>& v, float (&f)[N]) {
 }
 
 // v again, in a way that hides from the compiler that it is v. A row that is kept packed and converted in each of two
-// passes would otherwise be kept converted, in twice the registers. `zero` must be 0 without the compiler knowing it:
-// blockIdx.y or z of a flat grid.
+// passes would otherwise be kept converted, in twice the registers. `zero` must be 0 without the compiler knowing it: an
+// argument of the kernel, another one for each pass.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v, uint32_t zero) {
   static_assert(sizeof(v) % 4 == 0, "");

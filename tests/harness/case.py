@@ -15,7 +15,7 @@ class Case:
     attrs: tuple = ()  # (attr, value) that are not the default
     present: tuple = ()  # optional tensors that are given
     alias: tuple = ()  # (output, input) in the same memory
-    layout: str = "dense"  # strided: random strides and padding; broadcast: an input has stride 0
+    strides: str = "dense"  # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0
     shift: int = 0  # bytes past a 256-byte boundary where every tensor starts
     fill: str = "normal"  # special: NaN, infinities, zeros, denormals, large values in rows of their own
     seed: int = 0
@@ -30,7 +30,7 @@ class Case:
         if self.alias:
             words.append("alias=" + ",".join(f"{o}:{i}" for o, i in self.alias))
         for f in fields(self):
-            if f.name in ("layout", "shift", "fill", "seed") and getattr(self, f.name) != f.default:
+            if f.name in ("strides", "shift", "fill", "seed") and getattr(self, f.name) != f.default:
                 words.append(f"{f.name}={getattr(self, f.name)}")
         return " ".join(words)
 
@@ -55,7 +55,7 @@ class Case:
                 found["alias"] = tuple(tuple(pair.split(":")) for pair in value.split(","))
             elif key in ("shift", "seed"):
                 found[key] = int(value)
-            elif key in ("layout", "fill"):
+            elif key in ("strides", "fill"):
                 found[key] = value
             else:
                 raise ValueError(f"{op} has no {key!r} (in the case {text!r})")

@@ -5,6 +5,9 @@ import math
 
 import numpy as np
 
+from .dtypes import round_to
+from .tolerance import LEAST
+
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
@@ -14,6 +17,18 @@ def sigmoid(x):
 
 def silu(x):
     return x * sigmoid(x)
+
+
+def silu_size(x, factor=1.0):
+    """Magnitude and floor of silu(x) * factor: exp turns an error of x into one of |x|, and sigmoid underflows."""
+    return {"magnitude": np.abs(silu(x) * factor) * (1 + np.abs(x)), "floor": np.abs(x * factor) * LEAST}
+
+
+def silu_slope_size(x, factor):
+    """The same for silu_slope(x) * factor."""
+    s = sigmoid(x)
+    terms = s * (1 + np.abs(x) * (1 - s)) * (1 + np.abs(x))
+    return {"magnitude": np.abs(factor) * terms, "floor": np.abs(factor) * (1 + np.abs(x)) * LEAST}
 
 
 def silu_slope(x):
@@ -79,6 +94,4 @@ def weight_of(t, a):
 
 def add_residual(t, a):
     """x + residual in f32, rounded to T: what add_* ops store and go on with."""
-    from .dtypes import round_to
-
     return round_to(t.x.astype(np.float32) + t.residual.astype(np.float32), a.T)

@@ -64,16 +64,17 @@ def broadcast(shape, lead, rng):
 
 
 class Arena:
-    """Device memory that grows with the largest case."""
+    """Device memory for cases, and the context that copies to and from it."""
 
     _of = {}
 
-    def __init__(self, device, nbytes):
+    def __init__(self, device, nbytes, context=None):
         self.array = einkorn.empty((nbytes,), "u8", device)
-        self.context = einkorn.Context(device)
+        self.context = context or einkorn.Context(device)
 
     @classmethod
     def at_least(cls, device, nbytes):
+        """The one that cases take turns in; it grows with the largest."""
         arena = cls._of.get(device)
         if arena is None or arena.array.shape[0] < nbytes:
             cls._of.pop(device, None)

@@ -44,9 +44,9 @@ class Prepared:
                 continue
             shape, lead = self.shapes[name], len(case.lead) if "..." in t.dims else 0
             free_last = t.strided or lead == len(shape)
-            if case.layout == "strided":
+            if case.strides == "random":
                 strides = memory.strided(shape, free_last, rng)
-            elif case.layout == "broadcast" and t.role == "in":
+            elif case.strides == "broadcast" and t.role == "in":
                 strides = memory.broadcast(shape, lead, rng)
             else:
                 strides = memory.dense(shape)
@@ -70,7 +70,7 @@ class Prepared:
         t |= {x.name: None for x in self.spec.schema.tensors if x.role != "out" and x.name not in t}
         if case.fill == "special":
             for name, value in t.items():
-                if value is not None and self.tensors[name].dims[0] in self.spec.schema.batch:
+                if value is not None and {*self.tensors[name].dims[:1]} & {*self.spec.schema.batch}:
                     make_special(value, self.spec.special, rng)
         self.spec.inputs(rng, t, _Namespace(self.values))
         self.inputs = {}
@@ -94,16 +94,17 @@ class Prepared:
 
     # ---- running ------------------------------------------------------------------------------------------------------
 
-    def call(self, arena, context, **changed):
-        """One call of the op on the tensors in the arena."""
-        tensors = {name: placed.on(arena) for name, placed in self.placed.items()}
-        function = getattr(einkorn, self.spec.op)
-        function(**{**tensors, **dict(self.case.attrs), **changed}, ctx=context)
+    def arguments(self, arena):
+        """Keywords for the op's function: the tensors in the arena, the attributes."""
+        return {n: placed.on(arena) for n, placed in self.placed.items()} | dict(self.case.attrs)
 
-    def run(self, device, row, context=None):
+    def call(self, arena, context):
+        getattr(einkorn, self.spec.op)(**self.arguments(arena), ctx=context)
+
+    def run(self, device, row, context=None, arena=None):
         """The block after the call. Refused: the row did not take it, and nothing was written."""
         op = self.spec.op
-        arena = memory.Arena.at_least(device, self.nbytes)
+        arena = arena or memory.Arena.at_least(device, self.nbytes)
         context = context or arena.context
         arena.upload(self.block)
         context.force(op, None if row == AUTO else row)
@@ -155,15 +156,14 @@ class Prepared:
         return f"the first {at - placed.start} bytes into {near}" + (", past its end" if at >= placed.end else "")
 
 
-def check_case(spec, case, device, row, prepared=None):
-    """Run and check one case; a failure ends with the line that repeats it."""
+def check_case(prepared, device, row):
+    """Run and check one case; a failure ends with the line that repeats it. False: the row refused."""
     try:
-        prepared = prepared or Prepared(spec, case)
         prepared.check(prepared.run(device, row))
     except Refused:
         return False
     except (AssertionError, einkorn.Error) as e:
-        raise AssertionError(f"{e}\n{reproducer(spec, case, row)}") from None
+        raise AssertionError(f"{e}\n{reproducer(prepared.spec, prepared.case, row)}") from None
     return True
 
 

@@ -138,12 +138,12 @@ class Spec:
     def _strided(self, dtypes, level, seed):
         for i, n in enumerate([7, 64, 129, 1024, 40, 16, 520, 2056][: 3 if level == "smoke" else 8]):
             lead = [(3, 4), (5,), (2, 3, 2), (1, 6)][i % 4]
-            yield self.case(dtypes, n, i, lead, layout="strided", seed=100 + i)
+            yield self.case(dtypes, n, i, lead, strides="random", seed=100 + i)
 
     def _broadcast(self, dtypes, level, seed):
         if self.schema.has_lead:
             for i, n in enumerate([129, 64, 1024]):
-                yield self.case(dtypes, n, i, [(3, 4), (5,), (2, 1, 3)][i % 3], layout="broadcast", seed=200 + i)
+                yield self.case(dtypes, n, i, [(3, 4), (5,), (2, 1, 3)][i % 3], strides="broadcast", seed=200 + i)
 
     def _misaligned(self, dtypes, level, seed):
         """Every tensor a few bytes past an aligned address: 2, 4 and 8, where that is a whole number of elements."""
@@ -160,7 +160,7 @@ class Spec:
                     case = self.case(dtypes, n, 0, (3,), variant, presence)
                     for alias in self.alias_sets(case):
                         yield self.case(dtypes, n, 0, (3,), variant, presence, alias=alias)
-                        yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, layout="strided")
+                        yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, strides="random")
 
     def _special(self, dtypes, level, seed):
         for i, n in enumerate([65, 1024, 16][: 1 if level == "smoke" else 3]):
@@ -189,11 +189,11 @@ class Spec:
         lead = tuple(int(rng.integers(1, 7)) for _ in range(rng.integers(4))) if self.schema.has_lead else ()
         case = Case(
             self.op, dtypes, self.fit(n, lead, "ci"), _items(dims), _items(attrs), presence,
-            layout=str(rng.choice(["dense", "strided", "broadcast"], p=[0.5, 0.4, 0.1])),
+            strides=str(rng.choice(["dense", "random", "broadcast"], p=[0.5, 0.4, 0.1])),
             shift=int(rng.choice([0, 0, 0, 4, 8, 16])), seed=seed,
         )  # fmt: skip
         aliases = self.alias_sets(case)
-        if aliases and case.layout != "broadcast" and rng.random() < 0.25:
+        if aliases and case.strides != "broadcast" and rng.random() < 0.25:
             case = Case(**{**case.__dict__, "alias": aliases[rng.integers(len(aliases))]})
         return case
 

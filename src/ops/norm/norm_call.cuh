@@ -58,6 +58,7 @@ struct NormParams {
   int32_t group;        // elements of a quantization group; 0: one scale for the row
   int64_t scale_step;   // from one group's scale to the next
   float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
+  uint32_t zero[2];                  // 0: see hidden() in cuda/vec.cuh
   // The usual case first and close together, so that a launch-bound kernel touches few lines of its arguments.
   bool even;                   // row r of tensor t begins at r * step[t]
   int64_t step[kNormTensors];
@@ -108,7 +109,8 @@ NormParams<T, Out> norm_params(const NormCall& c) {
   p.scale_step = p.group ? c.scale->stride[c.lead] : 0;
   p.factor = c.mean_of_squares ? 1.f / static_cast<float>(c.dim) : 1.f;
   p.eps = c.eps;
-  p.weight_offset = p.weight ? c.weight_offset : 0.f;  // an absent weight is a factor of 1, whatever the offset
+  p.zero[0] = p.zero[1] = 0;
+  p.weight_offset = p.weight ? c.weight_offset : 1.f;  // kernels read 0 where there is no weight: a factor of 1
   p.rows = make_rows<kNormTensors>(c.lead, {c.x, c.other, c.y, &NormCall::kNone, c.rstd, c.mean, c.scale});
   if (c.parts > 1) norm_split_rows(p.rows, c.parts, c.dim, *c.weight ? true : false);
   p.count = p.rows.count;

@@ -1,0 +1,198 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The parts of the bench that need no GPU: cases against the schema, formulas, references, bars, the report."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from bench import bars, cases, reference, report  # noqa: E402
+from bench.arrays import NumpyArrays  # noqa: E402
+from bench.formulas_gen import FORMULAS  # noqa: E402
+
+OPS = cases.load_ops()
+CASES = {family: cases.load(family, OPS) for family in cases.families(OPS)}
+ALL = [c for found in CASES.values() for c in found]
+
+
+def test_every_op_has_cases_of_every_size_and_dtype():
+    for op in OPS:
+        mine = [c for c in ALL if c.op.name == op.name]
+        bf16 = [c.bytes for c in mine if "bf16" in c.dtypes.values()]
+        assert any(b >= 128e6 for b in bf16), f"{op.name}: no bf16 case from 128 MB"
+        assert any(64e6 <= b < 128e6 for b in bf16), f"{op.name}: no bf16 case of 64 to 128 MB"
+        used = {d for c in mine for d in c.dtypes.values()}
+        assert {"f32", "f16"} <= used, f"{op.name}: no case in { ({'f32', 'f16'} - used) }"
+
+
+def test_every_op_has_a_formula_and_a_reference():
+    names = {op.name for op in OPS}
+    assert set(FORMULAS) == names
+    assert set(reference.REFERENCES) == names
+
+
+def test_formulas_agree_with_the_tensors():
+    """The least that an op moves is each large tensor once; a formula may leave out weights and statistics."""
+    for c in ALL:
+        inout = sum(c.set_bytes_of(t) for t in c.tensors() if t.role == "inout")
+        assert c.bytes == pytest.approx(c.set_bytes + inout, rel=0.03, abs=2**20), f"{c.op.name} {c.label}"
+        assert c.flops >= 0
+
+
+def test_the_sizes_the_bars_speak_of_are_there():
+    for op, dims, _, _ in bars.LAUNCH:
+        assert any(c.op.name == op and "launch" in c.tags and dims.items() <= c.dims.items() for c in ALL), (op, dims)
+    for rows, dim in ((16384, 4096), (8192, 8192), (4096, 16384), (131072, 128)):
+        (case,) = [
+            c for c in ALL if c.op.name == "rms_norm" and c.dims == {"rows": rows, "dim": dim} and c.dtype == "bf16"
+        ]
+        assert "compile" in case.tags
+
+
+def test_a_wrong_case_is_named(tmp_path):
+    def complaint(line):
+        (tmp_path / "norm.toml").write_text(f"[rms_norm]\ncases = [{{ {line} }}]\n")
+        with pytest.raises(cases.CaseError) as error:
+            cases.load("norm", OPS, tmp_path)
+        return str(error.value)
+
+    assert "rms_norm.cases[0].size: neither" in complaint("rows = 1, dim = 8, size = 3")
+    assert "dim: missing" in complaint("rows = 1")
+    assert "'e4m3' is not one of f32, f16, bf16" in complaint('rows = 1, dim = 8, T = "e4m3"')
+    assert "'fast' is not one of compile, launch" in complaint('rows = 1, dim = 8, tags = ["fast"]')
+    assert "'y' is not an optional tensor" in complaint('rows = 1, dim = 8, give = ["y"]')
+
+
+def test_a_packed_case_keeps_its_pitch_when_it_shrinks():
+    (case,) = [c for c in ALL if c.pitch]
+    small = cases.shrink(case, 1e6)
+    assert small.bytes <= 1e6 and small.pitch == case.pitch and small.lead[1:] == case.lead[1:]
+    assert small.dims["rows"] == small.lead[0] * small.lead[1]
+
+
+# ---- the gate before timing -----------------------------------------------------------------------------------------
+
+
+def test_check_refuses_what_is_wrong():
+    m = NumpyArrays()
+    args = {"x": m.randn((4, 64), "bf16"), "weight": None, "rstd": None, "eps": 1e-6, "weight_offset": 0.0}
+    want = reference.compute(m, "rms_norm", args, {"T": "bf16"})
+    right = want["y"].astype(m.dtypes["bf16"])
+    dtypes = {"y": "bf16"}
+    assert reference.check(m, {"y": right}, want, dtypes) is None
+    off = right.copy()
+    off[2, 3] += 0.2
+    assert "1 of 256 values" in reference.check(m, {"y": off}, want, dtypes)
+    off[2, 3] = np.nan
+    assert "nan" in reference.check(m, {"y": off}, want, dtypes)
+    m.poison(off)
+    assert "256 of 256" in reference.check(m, {"y": off}, want, dtypes)
+
+
+def test_check_knows_the_steps_of_quantized_values():
+    m = NumpyArrays()
+    args = {"x": m.randn((4, 96), "bf16"), "up": None, "layout": "halves", "group": 32}
+    want = reference.compute(m, "swiglu_quant", args, {"T": "bf16", "Q": "i8"})
+    assert want["scale"].shape == (4, 2)
+    scale = np.repeat(want["scale"], 32, axis=-1)[:, :48]
+    q = np.rint(want["y"] / scale).astype(np.int8)
+    dtypes = {"y": "i8", "scale": "f32"}
+    got = {"y": q, "scale": want["scale"].astype(np.float32)}
+    assert reference.check(m, got, want, dtypes, 32) is None
+    got["y"] = q.copy()
+    got["y"][1, 2] += 1
+    assert "1 of 192" in reference.check(m, got, want, dtypes, 32)
+
+
+# ---- results to page ------------------------------------------------------------------------------------------------
+
+
+def entry(case, us, row, selected=True, pdl=False, **baselines):
+    speed = case.bytes / us * 1e-6
+    return {
+        "op": case.op.name, "case": case.label, "model": case.model, "dtype": case.dtype, "dims": case.dims,
+        "attrs": case.attrs, "launch": "launch" in case.tags, "row": row, "selected": selected, "pdl": pdl, "us": us,
+        "bytes": case.bytes, "tb_s": speed, "tflop_s": 0.0, "of_ceiling": speed / 4.26, "baselines": baselines,
+    }  # fmt: skip
+
+
+@pytest.fixture
+def results():
+    """A made-up run in which everything moves 4 TB/s, beside a PyTorch half as fast."""
+    found = {}
+    for family, some in CASES.items():
+        entries = []
+        for c in some:
+            launch = "launch" in c.tags
+            us = 1.5 if launch else c.bytes / 4e6
+            for pdl in (False, True) if launch else (False,):
+                entries.append(entry(c, us, f"{c.op.name}_cuda", pdl=pdl, torch=2 * us, torch_compile=1.1 * us))
+        found[family] = {
+            "gpu": "h200", "driver": "1", "cuda": "13.0", "date": "2000-01-01", "commit": "abc", "source_hash": "0",
+            "ceilings": {"copy_tb_s": 4.26}, "cases": entries, "host": [],
+        }  # fmt: skip
+    found["norm"]["host"] = [
+        {"op": "rms_norm", "language": "c", "ns": 300, "bare_launch_ns": 2000},
+        {"op": "rms_norm", "language": "python", "ns": 2600, "bare_launch_ns": 2000},
+    ]
+    return found
+
+
+def test_bars_take_the_worst_case(results):
+    found = {b.what: b for b in bars.bars(results)}
+    missed = [b.what for b in found.values() if not b.met]
+    assert missed == ["host time of a call from python, beyond a bare launch"]
+    slow = next(e for e in results["activation"]["cases"] if e["op"] == "swiglu" and e["bytes"] > 128e6)
+    slow["tb_s"] = 3.8
+    assert next(b for b in bars.bars(results) if b.what == "bf16 forward from 128 MB").met  # within the noise
+    slow["tb_s"] = 3.7
+    bar = next(b for b in bars.bars(results) if b.what == "bf16 forward from 128 MB")
+    assert not bar.met and bar.value == 3.7 and bar.where.startswith("swiglu")
+    assert not any(b.met for b in bars.bars({})), "nothing measured, nothing met"
+
+
+def test_report_shows_every_selected_case_and_its_plots(results):
+    files = report.outputs({"h200": results})
+    page = files["docs/performance.md"]
+    assert {p for p in files if p.endswith(".svg")} == {
+        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "launch")
+    }
+    for op in OPS:
+        assert f"| {op.name} |" in page
+    assert "**missed**" in page and "faster than the selected" not in page
+    for name, svg in files.items():
+        if name.endswith(".svg"):
+            assert svg.startswith("<svg") and name.removeprefix("docs/") in page
+    case = results["norm"]["cases"][0]
+    results["norm"]["cases"].append({**case, "row": "other", "selected": False, "us": case["us"] / 2})
+    assert "faster than the selected" in report.outputs({"h200": results})["docs/performance.md"]
+
+
+def test_without_results_the_page_has_no_numbers():
+    (page,) = report.outputs({}).values()
+    assert "No results are in" in page and "|" not in page
+
+
+def test_the_committed_page_is_that_of_the_committed_results():
+    done = subprocess.run([sys.executable, ROOT / "bench/report.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_run_on_the_cpu_from_case_to_json(tmp_path):
+    command = [sys.executable, ROOT / "bench/run.py", "--device", "cpu", "--quick", "--family", "norm"]
+    command += ["--filter", "rms_norm_gated", "--filter", "4096", "--out", tmp_path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    data = json.loads((tmp_path / "norm.json").read_text())
+    assert list(data) == [
+        "gpu", "driver", "cuda", "date", "commit", "source_hash", "ceilings", "cases", "host",
+    ]  # fmt: skip
+    rows = [e for e in data["cases"] if e["case"] == data["cases"][0]["case"]]
+    assert sum(e["selected"] for e in rows) == 1 and all(e["us"] > 0 for e in rows)
+    assert rows[0]["dims"]["dim"] == 4096 and rows[0]["row"].startswith("rms_norm_gated_cpu")

@@ -1,0 +1,192 @@
+# SPDX-License-Identifier: Apache-2.0
+"""tools/lint.py, tools/sources.py and what tools/gpu-check records, on small made-up trees."""
+
+import importlib.machinery
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT))
+
+from tools import lint, sources  # noqa: E402
+
+SCHEMA = """[twice]
+doc = "y = 2 x."
+dtypes = { T = ["f32"] }
+in = { x = "T[..., dim]" }
+out = { y = "T[..., dim]" }
+bytes = "2 * rows * dim * sizeof(T)"
+flops = "rows * dim"
+"""
+SPDX = "// SPDX-License-Identifier: Apache-2.0\n"
+
+
+@pytest.fixture
+def tree(tmp_path):
+    """A project with one op that is whole."""
+    files = {
+        "schema/small.toml": SCHEMA,
+        "docs/glossary.md": "`rows` and `dim`\n",
+        "src/ops/small/twice_cpu.cpp": SPDX,
+        "src/ops/small/twice_cuda.cu": SPDX + '#include "ops/shared/help.cuh"\n',
+        "src/ops/shared/help.cuh": SPDX,
+        "src/cuda/vec.cuh": SPDX + 'asm volatile("");\n',
+        "tests/ops/small/test_twice.py": "# SPDX-License-Identifier: Apache-2.0\n",
+        "bench/cases/small.toml": "[twice]\ncases = [{ rows = 1, dim = 8 }]\n",
+    }
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    return tmp_path
+
+
+def problems(tree):
+    return lint.Lint(tree).run()
+
+
+def test_a_whole_op_is_clean(tree):
+    assert problems(tree) == []
+
+
+@pytest.mark.parametrize(
+    "path", ["src/ops/small/twice_cpu.cpp", "src/ops/small/twice_cuda.cu", "tests/ops/small/test_twice.py"]
+)
+def test_an_op_that_lacks_a_file_is_named(tree, path):
+    (tree / path).unlink()
+    assert problems(tree) == [f"schema/small.toml: twice has no {path}"]
+
+
+def test_an_op_without_a_case_is_named(tree):
+    (tree / "bench/cases/small.toml").write_text("")
+    assert problems(tree) == ["schema/small.toml: twice has no case in bench/cases/small.toml"]
+
+
+def test_dimensions_are_in_the_glossary(tree):
+    (tree / "docs/glossary.md").write_text("`rows`\n")
+    assert problems(tree) == ["schema/small.toml: dimension dim of twice is not in docs/glossary.md"]
+
+
+@pytest.mark.parametrize(
+    "text, problem",
+    [
+        ("int a;\n" * 601, "split it"),
+        ('asm volatile("ret;");\n', "inline assembly"),
+        ("#include <vector>\n", "in CUDA code"),
+        ("// TODO: later\n", "work left for later"),
+        ('getenv("EINKORN_FAST");\n', "environment variable EINKORN_FAST"),
+        ('getenv("HOME");\n', "environment variable HOME"),
+    ],
+)
+def test_what_does_not_belong_is_found(tree, text, problem):
+    (tree / "src/ops/small/twice_cuda.cu").write_text(SPDX + text)
+    (found,) = problems(tree)
+    assert problem in found and found.startswith("src/ops/small/twice_cuda.cu")
+
+
+def test_spdx_is_asked_for(tree):
+    (tree / "src/ops/small/twice_cuda.cu").write_text("int a;\n")
+    assert problems(tree) == ["src/ops/small/twice_cuda.cu: no SPDX line at the top"]
+
+
+# ---- which sources a result speaks for ------------------------------------------------------------------------------
+
+
+def test_a_family_goes_stale_with_what_it_is_made_of(tree):
+    def changed(path, stage):
+        before = sources.family_hash("small", stage, tree)
+        old = (tree / path).read_text()
+        (tree / path).write_text(old + "\n")
+        after = sources.family_hash("small", stage, tree)
+        (tree / path).write_text(old)
+        return before != after
+
+    for path in ("schema/small.toml", "src/ops/small/twice_cuda.cu", "src/cuda/vec.cuh", "src/ops/shared/help.cuh"):
+        assert changed(path, "test") and changed(path, "bench"), path
+    assert changed("tests/ops/small/test_twice.py", "test") and not changed("tests/ops/small/test_twice.py", "bench")
+    assert changed("bench/cases/small.toml", "bench") and not changed("bench/cases/small.toml", "test")
+    (tree / "src/dispatch").mkdir()
+    before = sources.family_hash("small", "test", tree)
+    (tree / "src/dispatch/other_gen.cpp").write_text("of another family")
+    assert sources.family_hash("small", "test", tree) == before
+
+
+# ---- gpu-check ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def gpu_check(tmp_path, monkeypatch):
+    loader = importlib.machinery.SourceFileLoader("gpu_check", str(ROOT / "tools/gpu-check"))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+    loader.exec_module(module)
+    monkeypatch.setattr(module, "gpu_name", lambda: "h200")
+    monkeypatch.setattr(module, "results", lambda gpu: tmp_path / gpu)
+    return module
+
+
+def hashes(stage):
+    return {f: sources.family_hash(f, stage) for f in [*sources.families(), sources.CORE]}
+
+
+def tally(passed, failed=0):
+    return {"passed": passed, "failed": failed, "skipped": 0}
+
+
+def check_all(module, **odd):
+    for stage in sources.STAGES:
+        counts = {f: odd.get(f, tally(3)) for f in hashes(stage)}
+        code = 1 if any(t["failed"] for t in counts.values()) else 0
+        module.record(stage, code, counts, hashes(stage), 1.0)
+
+
+def test_status_knows_never_run_checked_changed_and_failed(gpu_check, tmp_path, capsys):
+    assert not gpu_check.status("h200")
+    assert "never run" in capsys.readouterr().out
+    check_all(gpu_check)
+    assert gpu_check.status("h200")
+    file = tmp_path / "h200" / "checked.json"
+    data = json.loads(file.read_text())
+    data["norm"]["test"]["source_hash"] = "old"
+    file.write_text(json.dumps(data))
+    assert not gpu_check.status("h200")
+    lines = [line for line in capsys.readouterr().out.split("\n") if "changed" in line]
+    assert len(lines) == 1 and lines[0].startswith("norm")
+
+
+def test_a_failed_test_counts_against_its_own_family(gpu_check, capsys):
+    check_all(gpu_check, norm=tally(2, 1))
+    assert not gpu_check.status("h200")
+    failed = [line.split()[0] for line in capsys.readouterr().out.split("\n") if "FAILED" in line]
+    assert set(failed) == {"norm"}
+
+
+def test_a_sanitizer_finding_counts_against_all_that_ran(gpu_check, capsys):
+    check_all(gpu_check)
+    gpu_check.record("memcheck", 99, {"norm": tally(3)}, hashes("memcheck"), 1.0)
+    assert not gpu_check.status("h200")
+    failed = [line.split()[:2] for line in capsys.readouterr().out.split("\n") if "FAILED" in line]
+    assert failed == [["norm", "memcheck"]]
+
+
+def test_what_was_only_skipped_is_not_recorded(gpu_check):
+    gpu_check.record("test", 0, {"norm": {"passed": 0, "failed": 0, "skipped": 9}}, hashes("test"), 1.0)
+    assert not gpu_check.status("h200")
+
+
+def test_counts_come_from_the_folders_of_the_tests(gpu_check, tmp_path):
+    report = tmp_path / "report.xml"
+    report.write_text(
+        "<testsuites><testsuite>"
+        '<testcase classname="tests.ops.norm.test_rms_norm" name="a"/>'
+        '<testcase classname="tests.ops.norm.test_rms_norm" name="b"><failure/></testcase>'
+        '<testcase classname="tests.ops.test_graphs" name="c"><skipped/></testcase>'
+        '<testcase classname="tests.core.test_x" name="d"/>'
+        "</testsuite></testsuites>"
+    )
+    assert gpu_check.count(report) == {
+        "norm": {"passed": 1, "failed": 1, "skipped": 0},
+        "core": {"passed": 1, "failed": 0, "skipped": 1},
+    }

@@ -1,0 +1,16 @@
+# SPDX-License-Identifier: Apache-2.0
+from harness import Quantized, Spec
+from harness.functions import LAYOUTS, gate_dims, silu, silu_size, split_gate
+
+
+def reference(t, a):
+    gate, up = split_gate(t, a)
+    y = Quantized(silu(gate) * up, a.group, a.Q, silu_size(gate, up)["magnitude"])
+    return {"y": y, "scale": y.scale()}
+
+
+SPEC = Spec("swiglu_quant", reference, variants=[*LAYOUTS, {"group": 128}, {"group": 7, "layout": "interleaved"}], dims=gate_dims)
+
+
+def test_swiglu_quant(plan):
+    plan.check()

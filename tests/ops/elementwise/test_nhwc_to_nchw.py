@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Spec
+
+N = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 511, 513, 1024, 1025]
+SIZES = {"smoke": [1, 8, 65], "ci": [*N, 4097], "full": [*N, 2048, 4096, 4097, 16384]}
+
+
+def dims(n, a, i):
+    """channels, height and width of size n in turn."""
+    channels, height, width = ((n, 3, 5), (8, 2, n), (5, n, 4), (64, 4, max(n // 4, 1)))[i % 4]
+    return {"batch": (2, 1, 3)[i % 3], "height": height, "width": width, "channels": channels}
+
+
+def reference(t, a):
+    return {"y": Expected(np.transpose(t.x, (0, 3, 1, 2)), exact=True)}
+
+
+SPEC = Spec("nhwc_to_nchw", reference, dims=dims, sizes=SIZES)
+
+
+def test_nhwc_to_nchw(plan):
+    plan.check()

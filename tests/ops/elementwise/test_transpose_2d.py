@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Spec
+
+N = [1, 2, 3, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65, 127, 128, 129, 257, 511, 513, 1024, 1025]
+SIZES = {"smoke": [1, 8, 65], "ci": [*N, 4097], "full": [*N, 2048, 4096, 4097, 16384, 65537]}
+
+
+def dims(n, a, i):
+    return ({"m": n, "n": 7}, {"m": 33, "n": n}, {"m": n, "n": min(n, 128)}, {"m": 64, "n": n})[i % 4]
+
+
+def reference(t, a):
+    return {"y": Expected(np.swapaxes(t.x, -1, -2), exact=True)}
+
+
+SPEC = Spec("transpose_2d", reference, dims=dims, sizes=SIZES)
+
+
+def test_transpose_2d(plan):
+    plan.check()

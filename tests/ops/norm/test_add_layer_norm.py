@@ -1,0 +1,23 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Spec
+from harness.functions import add_residual, weight_of
+
+
+def reference(t, a):
+    r = add_residual(t, a)
+    mean = r.mean(-1, keepdims=True)
+    rstd = 1 / np.sqrt(np.mean((r - mean) ** 2, -1, keepdims=True) + a.eps)
+    w, b = weight_of(t, a), 0.0 if t.bias is None else t.bias
+    terms = np.abs(r) + np.abs(r).mean(-1, keepdims=True)
+    return {
+        "residual": Expected(r, exact=True),
+        "y": Expected((r - mean) * rstd * w + b, terms * rstd * np.abs(w) + np.abs(b), n=a.dim),
+    }
+
+
+SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}])
+
+
+def test_add_layer_norm(plan):
+    plan.check()

@@ -1,0 +1,22 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Quantized, Spec
+from harness.functions import add_residual, weight_of
+
+
+def reference(t, a):
+    r = add_residual(t, a)
+    rstd = 1 / np.sqrt(np.mean(r**2, -1, keepdims=True) + a.eps)
+    y = Quantized(r * rstd * weight_of(t, a), a.group, a.Q, n=a.dim)
+    return {"residual": Expected(r, exact=True), "y": y, "scale": y.scale()}
+
+
+SPEC = Spec(
+    "add_rms_norm_quant",
+    reference,
+    variants=[{"group": 128}, {"group": 16, "weight_offset": 1.0}, {"group": 7, "eps": 1e-3}],
+)
+
+
+def test_add_rms_norm_quant(plan):
+    plan.check()

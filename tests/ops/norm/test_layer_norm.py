@@ -1,0 +1,25 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Spec
+from harness.functions import weight_of
+
+
+def reference(t, a):
+    mean = t.x.mean(-1, keepdims=True)
+    rstd = 1 / np.sqrt(np.mean((t.x - mean) ** 2, -1, keepdims=True) + a.eps)
+    w, b = weight_of(t, a), 0.0 if t.bias is None else t.bias
+    # x - mean carries the error of a mean whose terms are as large as |x|.
+    terms = np.abs(t.x) + np.abs(t.x).mean(-1, keepdims=True)
+    return {
+        "y": Expected((t.x - mean) * rstd * w + b, terms * rstd * np.abs(w) + np.abs(b), n=a.dim),
+        # Kept as two numbers that are added: a row with an infinity in it has no mean.
+        "mean": Expected(np.where(np.isfinite(mean), mean, np.nan)[..., 0], np.abs(t.x).mean(-1), n=a.dim),
+        "rstd": Expected(rstd[..., 0], np.max(terms, -1) * rstd[..., 0] ** 2 + rstd[..., 0], n=a.dim),
+    }
+
+
+SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}])
+
+
+def test_layer_norm(plan):
+    plan.check()

@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Expected, Spec
+from harness.functions import weight_of
+
+
+def inputs(rng, t, a):
+    """Given statistics are a little off the true ones: an op that computes its own is found out."""
+    if t["mean"] is not None:
+        t["mean"] = t["x"].mean(-1) + 0.1
+        t["rstd"] = 1.1 / np.sqrt(t["x"].var(-1) + a.eps)
+
+
+def reference(t, a):
+    mean = t.x.mean(-1) if t.mean is None else t.mean
+    rstd = 1 / np.sqrt(t.x.var(-1) + a.eps) if t.rstd is None else t.rstd
+    mean, rstd = mean[..., None], rstd[..., None]
+    g, xhat = t.dy * weight_of(t, a), (t.x - mean) * rstd
+    dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * np.mean(g * xhat, -1, keepdims=True))
+    terms = (np.abs(t.x) + np.abs(t.x).mean(-1, keepdims=True) + np.abs(mean)) * rstd
+    sums = np.abs(g).mean(-1, keepdims=True) + terms * np.mean(np.abs(g) * terms, -1, keepdims=True)
+    dy, rows = t.dy.reshape(-1, a.dim), (t.dy * xhat).reshape(-1, a.dim)
+    return {
+        "dx": Expected(dx, rstd * (np.abs(g) + sums), n=a.dim),
+        "dweight": Expected(rows.sum(0), (np.abs(t.dy) * terms).reshape(-1, a.dim).sum(0), n=a.dim * max(a.rows, 1)),
+        "dbias": Expected(dy.sum(0), np.abs(dy).sum(0), n=max(a.rows, 1)),
+    }
+
+
+SPEC = Spec("layer_norm_backward", reference, variants=[{"eps": 1e-2}], inputs=inputs)
+
+
+def test_layer_norm_backward(plan):
+    plan.check()

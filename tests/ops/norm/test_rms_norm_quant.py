@@ -1,0 +1,21 @@
+# SPDX-License-Identifier: Apache-2.0
+import numpy as np
+from harness import Quantized, Spec
+from harness.functions import weight_of
+
+
+def reference(t, a):
+    rstd = 1 / np.sqrt(np.mean(t.x**2, -1, keepdims=True) + a.eps)
+    y = Quantized(t.x * rstd * weight_of(t, a), a.group, a.Q, n=a.dim)
+    return {"y": y, "scale": y.scale()}
+
+
+SPEC = Spec(
+    "rms_norm_quant",
+    reference,
+    variants=[{"group": 128}, {"group": 16, "weight_offset": 1.0}, {"group": 7, "eps": 1e-3}],
+)
+
+
+def test_rms_norm_quant(plan):
+    plan.check()

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every op captured once and replayed 100 times with other data in the same memory."""
+
+import dataclasses
+
+import einkorn
+import numpy as np
+import pytest
+from harness import AUTO, Prepared, Refused, rows
+from harness.memory import Arena
+
+REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
+
+
+def test_capture_and_replay(spec, cuda, level):
+    context = einkorn.Context(cuda, stream=einkorn.Stream(cuda))
+    case = spec.case(spec.combos()[-1], 1024, 0, (64,))
+    changed = [Prepared(spec, dataclasses.replace(case, seed=4 * s)) for s in range(4)]
+    arena = Arena(cuda, changed[0].nbytes, context)
+    for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
+        try:
+            # Also grows the workspace, which a capture can't.
+            eager = [p.run(cuda, row, context, arena) for p in changed]
+        except Refused:
+            continue
+        context.force(spec.op, None if row == AUTO else row)
+        with context.capture() as graph:
+            changed[0].call(arena, context)
+        context.force(spec.op, None)
+        arena.upload(changed[0].block)
+        assert np.array_equal(arena.download(changed[0].nbytes), changed[0].block), "the capture itself ran the op"
+        for i in range(REPLAYS[level]):
+            p = changed[i % 4]
+            arena.upload(p.block)
+            graph.replay()
+            assert np.array_equal(arena.download(p.nbytes), eager[i % 4]), f"{row}: replay {i} differs, {p.case}"
+
+
+def test_workspace_can_not_grow_in_a_capture(cuda):
+    from harness import all_specs
+
+    spec = all_specs()["rms_norm_backward"]
+    context = einkorn.Context(cuda, stream=einkorn.Stream(cuda))
+    prepared = Prepared(spec, spec.case(spec.combos()[-1], 4096, 0, (300,)))
+    arena = Arena(cuda, prepared.nbytes, context)
+    need = context.workspace(spec.op, **prepared.arguments(arena))
+    if need == 0:
+        pytest.skip("no workspace needed")
+    with pytest.raises(einkorn.Error) as e, context.capture():
+        prepared.call(arena, context)
+    assert e.value.status == "workspace" and "ek_context_reserve" in str(e.value)
+    context.reserve(need)
+    arena.upload(prepared.block)
+    with context.capture() as graph:
+        prepared.call(arena, context)
+    graph.replay()
+    prepared.check(arena.download(prepared.nbytes))
+
+
+def test_no_capture_on_the_cpu():
+    context = einkorn.Context("cpu")
+    with pytest.raises(einkorn.Error) as e, context.capture():
+        pass
+    assert e.value.status == "unsupported"

@@ -1,0 +1,66 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What rows declare, bit for bit: the same result every time, and the same result for a row whatever batch it is in."""
+
+import dataclasses
+import zlib
+
+import einkorn
+import numpy as np
+import pytest
+from harness import AUTO, Prepared, Refused, rows
+
+RUNS = {"smoke": 10, "ci": 100, "full": 100}
+BATCHES = {"smoke": [1, 3], "ci": [1, 2, 3, 7, 8, 17, 64, 127], "full": list(range(1, 128))}
+
+
+def some_dtypes(spec, level):
+    """All at level full; else one, another one for each op."""
+    combos = spec.combos()
+    return combos if level == "full" else [combos[zlib.crc32(spec.op.encode()) % len(combos)]]
+
+
+def test_deterministic(spec, device, level):
+    context = einkorn.Context(device, flags="deterministic")
+    for dtypes in some_dtypes(spec, level):
+        prepared = Prepared(spec, spec.case(dtypes, 1000, 0, (67,)))
+        for row in [*(k.name for k in rows.usable(spec.op, device) if k.deterministic), AUTO]:
+            try:
+                first = prepared.run(device, row, context)
+                for _ in range(RUNS[level] - 1):
+                    assert np.array_equal(prepared.run(device, row, context), first), f"{row}: another result, {prepared.case}"
+            except Refused:
+                continue
+
+
+def batch_of(spec, case):
+    """How many entries the batch dim has, and the case with another number of them."""
+    name = spec.schema.batch[0]
+    if name == "...":
+        return lambda n: dataclasses.replace(case, lead=(n,))
+    return lambda n: dataclasses.replace(case, dims=tuple((k, n if k == name else v) for k, v in case.dims))
+
+
+def test_batch_invariant(spec, device, level):
+    if not spec.schema.batch:
+        pytest.skip("no batch dimension")
+    batch, context = spec.schema.batch[0], einkorn.Context(device, flags="batch_invariant")
+    for n in (96, 1031, 4096) if level == "full" else (96, 1031):
+        for dtypes in some_dtypes(spec, level):
+            case_of = batch_of(spec, spec.case(dtypes, n, 0, (128,)))
+            full = Prepared(spec, case_of(128))
+            for row in [*(k.name for k in rows.usable(spec.op, device) if k.batch_invariant), AUTO]:
+                try:
+                    whole = full.results(full.run(device, row, context))
+                except Refused:
+                    continue
+                for b in BATCHES[level]:
+                    inputs = {k: v[:b] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
+                    part = Prepared(spec, case_of(b), inputs)
+                    try:
+                        got = part.results(part.run(device, row, context))
+                    except Refused:
+                        continue
+                    for name, (values, _) in got.items():
+                        if batch in full.tensors[name].dims:
+                            same = values.tobytes() == np.ascontiguousarray(whole[name][0][:b]).tobytes()
+                            assert same, f"{row}: {name} differs in a batch of {b} from one of 128, {part.case}"

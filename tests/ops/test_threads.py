@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""8 threads, each with 4 streams and a context for each, all ops at once: the bits of a lone thread."""
+
+import threading
+
+import einkorn
+import numpy as np
+from harness import AUTO, Prepared, all_specs
+from harness.memory import Arena
+
+THREADS, STREAMS = 8, 4
+ROUNDS = {"smoke": 1, "ci": 2, "full": 10}
+
+
+def test_threads_and_streams(device, level):
+    specs = list(all_specs().values())
+    prepared = [Prepared(s, s.case(s.combos()[-1], 1024, 0, (16,))) for s in specs]
+    alone = [p.run(device, AUTO) for p in prepared]
+    nbytes, errors = max(p.nbytes for p in prepared), []
+
+    def work(t):
+        try:
+            arenas = []
+            for _ in range(STREAMS):
+                stream = einkorn.Stream(device) if device != "cpu" else None
+                arenas.append(Arena(device, nbytes, einkorn.Context(device, stream=stream)))
+            for r in range(ROUNDS[level]):
+                for k in range(0, len(prepared), STREAMS):
+                    batch = [((t * 7 + r + k + s) % len(prepared), arenas[s]) for s in range(STREAMS)]
+                    for i, arena in batch:
+                        arena.upload(prepared[i].block)
+                        prepared[i].call(arena, arena.context)
+                    for i, arena in batch:
+                        if not np.array_equal(arena.download(prepared[i].nbytes), alone[i]):
+                            errors.append(f"thread {t}: {prepared[i].spec.op} gave another result")
+        except BaseException as e:
+            errors.append(f"thread {t}: {e!r}")
+
+    threads = [threading.Thread(target=work, args=(t,)) for t in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors, "\n".join(errors[:10])
+
+
+def test_default_contexts_are_per_thread(device):
+    """Calls without ctx= from many threads; each thread's context goes away with it."""
+    x = np.arange(4096, dtype=np.float32).reshape(4, 1024)
+    want = einkorn.silu(einkorn.from_numpy(x, device)).numpy()
+    results = []
+
+    def work():
+        results.append(einkorn.silu(einkorn.from_numpy(x, device)).numpy())
+
+    for _ in range(4):
+        threads = [threading.Thread(target=work) for _ in range(THREADS)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert len(results) == 4 * THREADS
+    assert all(np.array_equal(r, want) for r in results)
