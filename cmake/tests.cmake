@@ -7,6 +7,14 @@ add_library(einkorn_testable STATIC EXCLUDE_FROM_ALL ${objects})
 set_target_properties(einkorn_testable PROPERTIES LINKER_LANGUAGE CXX)
 target_link_libraries(einkorn_testable PUBLIC einkorn_options Threads::Threads ${CMAKE_DL_LIBS} rt)
 
+# What else a program that is not built here has to link with the archive.
+set(testable_link -pthread -ldl -lrt)
+if(EINKORN_HAS_CUDA)
+  find_library(cudart_static cudart_static PATHS ${CMAKE_CUDA_HOST_IMPLICIT_LINK_DIRECTORIES} NO_CACHE REQUIRED)
+  list(PREPEND testable_link "${cudart_static}")
+endif()
+file(WRITE "${PROJECT_BINARY_DIR}/testable_link.txt" "${testable_link}\n")
+
 function(einkorn_test group source library)
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "^test_" "" stem "${stem}")

@@ -2,9 +2,14 @@
 """Options of the suite, the plan of every op test (group x dtypes x row), and the list of rows that never ran."""
 
 import os
+from pathlib import Path
 
-import einkorn
 import pytest
+
+try:
+    import einkorn
+except ImportError as e:
+    pytest.exit(f"einkorn can't be imported ({e}): run ./test, or set PYTHONPATH to build/<preset>/python", 4)
 from einkorn.schema import OPS
 from harness import rows
 from harness.case import Case
@@ -16,7 +21,8 @@ LEVELS = ("smoke", "ci", "full")
 
 def pytest_addoption(parser):
     group = parser.getgroup("einkorn")
-    group.addoption("--level", choices=LEVELS, default=os.environ.get("EINKORN_TEST_LEVEL", "ci"), help="how many cases")
+    level = os.environ.get("EINKORN_TEST_LEVEL", "ci")
+    group.addoption("--level", choices=LEVELS, default=level, help="how many cases")
     group.addoption("--device", default="all", help="cpu, cuda or all (default: all that exist)")
     group.addoption("--seed", type=int, default=0, help="of the random cases")
     group.addoption("--row", help="only this row (auto: the dispatcher's own choice)")
@@ -42,10 +48,12 @@ class Plan:
     _prepared = (None, [])  # of the last group and dtypes: the rows of a group share inputs and references
 
     def __init__(self, spec, group, dtypes, device, row, config):
-        self.spec, self.group, self.dtypes, self.device, self.row, self.config = spec, group, dtypes, device, row, config
+        self.spec, self.group, self.dtypes = spec, group, dtypes
+        self.device, self.row, self.config = device, row, config
 
     def __str__(self):
-        return "-".join([self.group, *(d for _, d in self.dtypes), f"{self.device}-{AUTO}" if self.row == AUTO else self.row])
+        row = f"{self.device}-{AUTO}" if self.row == AUTO else self.row
+        return "-".join([self.group, *(dtype for _, dtype in self.dtypes), row])
 
     def cases(self):
         text = self.config.getoption("--case")
@@ -107,6 +115,16 @@ def cuda(request):
     if not found:
         pytest.skip("no CUDA device")
     return found[0]
+
+
+@pytest.fixture
+def testable_library():
+    """Linker arguments for the library with its inside visible, as the C++ unit tests use it."""
+    build = Path(einkorn.library_path()).resolve().parents[2]
+    archive = build / "libeinkorn_testable.a"
+    if not archive.exists():
+        pytest.skip(f"{build} was built without its unit tests")
+    return [str(archive), *(build / "testable_link.txt").read_text().strip().split(";")]
 
 
 def pytest_deselected(items):

@@ -29,10 +29,10 @@ __device__ __forceinline__ uint32_t cluster_size() {
 
 // The two halves of the cluster's barrier: what was written before arrive is seen after wait, by every block.
 __device__ __forceinline__ void cluster_arrive() {
-  EK_CLUSTER_ASM("barrier.cluster.arrive.release.aligned;" ::: "memory");
+  EK_CLUSTER_ASM("barrier.cluster.arrive.release.aligned;" :: : "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
-  EK_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  EK_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" :: : "memory");
 }
 
 // *p = x in block `rank` of the cluster; p points into this block's shared memory. That block must have started (one

@@ -30,7 +30,7 @@ ek_status with_float(ek_dtype dtype, F&& f) {
 struct Grid {
   dim3 blocks;
   dim3 threads;
-  size_t smem = 0;   // dynamic bytes; more than 48 KB needs allow_smem() once
+  size_t smem = 0;   // dynamic bytes; more than 48 KB needs allow_smem() first
   int cluster = 1;   // blocks of a cluster along x (sm_90 and newer)
 };
 
@@ -59,6 +59,14 @@ ek_status launch(const Launch& l, void (*kernel)(Params...), const Grid& grid, A
   }
   const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
   return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "kernel launch");
+}
+
+// Before the launch of a kernel with more than 48 KB of dynamic shared memory.
+template <class Kernel>
+ek_status allow_smem(const Launch& l, Kernel* kernel, size_t bytes) {
+  const cudaError_t error =
+      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
+  return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "shared memory of a kernel");
 }
 
 // Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The math backends of the activation formulas on CUDA: one accurate to a few f32 ulp, and a lean one for 16-bit tensors.
+// The math backends of the activation formulas on CUDA: one accurate to a few f32 ulp, and a lean one for 16-bit
+// tensors. cdf is the normal distribution, with all its digits in the lower tail; `density` becomes exp(-x^2 / 2).
 #pragma once
 
 #include <type_traits>
@@ -8,15 +9,12 @@ namespace ek {
 
 // For f32 tensors.
 struct CudaMath {
-  static __device__ __forceinline__ float exp(float x) { return expf(x); }
   // exp(-|x|) never overflows, and small results keep their digits. __fdividef is 2 ulp for denominators below 2^126.
   static __device__ __forceinline__ float sigmoid(float x) {
     const float e = expf(-fabsf(x));
     return __fdividef(x < 0.f ? e : 1.f, 1.f + e);
   }
   static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
-  static __device__ __forceinline__ float erf(float x) { return erff(x); }
-  // The normal distribution, with all digits in the lower tail; sets `density` to exp(-x^2 / 2).
   static __device__ __forceinline__ float cdf(float x) { return normcdff(x); }
   static __device__ __forceinline__ float cdf(float x, float& density) {
     density = expf(-0.5f * x * x);
@@ -27,9 +25,9 @@ struct CudaMath {
 // For f16 and bf16 tensors, whose rounding error is 2^-12 or more: at 4 TB/s an H200 has about 30 instruction slots for
 // each 16-bit element of a unary op, conversions included, and expf with erff would take more. Relative errors (found
 // over dense grids with 2^-22 assumed for each hardware approximation):
-//   exp, sigmoid 2^-17.8 for x > -87; below, results under 2^-126 become 0
-//   cdf          2^-17.4 for x > -5.7 (where f16 results end), 2^-16.4 down to -12.9; below, 0
-//   tanh         2^-17 for |x| < 6, 2^-15.6 beyond
+//   sigmoid 2^-17.8 for x > -87; below, results under 2^-126 become 0
+//   cdf     2^-17.4 for x > -5.7 (where f16 results end), 2^-16.4 down to -12.9; below, 0
+//   tanh    2^-17 for |x| < 6, 2^-15.6 beyond
 struct CudaMathFast {
   static __device__ __forceinline__ float exp2(float x) {
     float y;
@@ -41,7 +39,6 @@ struct CudaMathFast {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
   }
-  static __device__ __forceinline__ float exp(float x) { return exp2(x * 1.44269504f); }
   static __device__ __forceinline__ float sigmoid(float x) { return reciprocal(1.f + exp2(x * -1.44269504f)); }
 
   // x * p(x^2) / q(x^2), a minimax fit of the relative error on |x| <= 6, where tanh is 1 - 1.2e-5. The comparisons, not

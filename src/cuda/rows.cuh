@@ -48,7 +48,7 @@ template <int N>
 struct RowItems {
   int64_t first = 0;   // the number in its row of the first item; 0 but in rows of more than kMaxItems
   uint32_t count = 0;  // items of the slab
-  int32_t ndim = 0;    // of the rows; 0: a single row
+  int32_t ndim = 0;    // of the rows; 0: a single row (locate), which offset() takes as one dim of size 1
   Divider per_row;     // items in a row
   Divider size[kMaxDims];
   int64_t stride[N][kMaxDims];
@@ -72,6 +72,18 @@ struct RowItems {
 #pragma unroll
     for (int t = 0; t < N; ++t) at[t] += row * stride[t][ndim - 1];
     return column;
+  }
+
+  // Where row `row` of tensor t begins: for items that are whole rows, one tensor at a time.
+  __device__ __forceinline__ int64_t offset(int t, uint32_t row) const {
+    int64_t at = 0;
+#pragma unroll 1
+    for (int d = 0; d < ndim - 1; ++d) {
+      const uint32_t outer = size[d].divide(row);
+      at += (row - outer * size[d].divisor) * stride[t][d];
+      row = outer;
+    }
+    return at + row * stride[t][ndim - 1];
   }
 #endif
 };

@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // A team: the threads that share one row. Part of a warp, a block, or a cluster of blocks; kernels are templates over
 // it and look the same for all three. Reductions use one barrier each and give every thread the same bits.
-//   blockDim = (threads of a row in this block, rows of a block); more than one row only where a row is <= 32 lanes.
+//   blockDim = (threads of a row in this block, rows of a block); more than one row only where a row has <= 256 threads.
+// reduce(x, op) does x[v] = op over the team for every v; reduce_each(x, f) has an operation for each: f(v, a, b).
+// Identities are 0: sums, and maxima of absolute values.
 #pragma once
 
 #include "cuda/cluster.cuh"
@@ -15,67 +17,84 @@ constexpr int kMaxCluster = 8;  // the largest that every GPU with clusters must
 // 1, 2, 4 ... 32 lanes: blockDim.x. Several rows to a block, no barrier at all.
 template <int kValues = 1>
 struct WarpTeam {
-  static constexpr bool kCluster = false;
+  static constexpr bool kCluster = false, kWarp = true;
   struct Scratch {};
   const int thread = threadIdx.x, threads = blockDim.x;
 
   __device__ __forceinline__ explicit WarpTeam(Scratch&) {}
-  // Rows start at first() + threadIdx.y and go on in steps of step(): both are the same for the whole block, so that
-  // loops over rows end together and shuffles always find all 32 lanes.
+  // The row of this thread. It may lie beyond the last one: such threads go along, so that shuffles find all lanes.
+  __device__ __forceinline__ uint32_t row() const { return blockIdx.x * blockDim.y + threadIdx.y; }
+  // Rows of a loop over more rows than blocks start at first() + threadIdx.y and go on in steps of step(): both are the
+  // same for the whole block, so that loops end together.
   __device__ __forceinline__ int64_t first() const { return static_cast<int64_t>(blockIdx.x) * blockDim.y; }
   __device__ __forceinline__ int64_t step() const { return static_cast<int64_t>(gridDim.x) * blockDim.y; }
   // Threads of the team see each other's writes to memory.
   __device__ __forceinline__ void sync() const { __syncwarp(); }
 
-  template <int N, class Op>
-  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+  template <int N, class F>
+  __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
     static_assert(N <= kValues, "");
 #pragma unroll
-    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], op, threads);
+    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); }, threads);
+  }
+  template <int N, class Op>
+  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+    reduce_each(x, [=](int, float a, float b) { return op(a, b); });
   }
 };
 
-// A block of whole warps, one row at a time. Each reduction uses the other half of the scratch, so that one barrier is
-// enough: who writes a half again has passed the barrier that everyone reached after reading it.
+// Whole warps. A block has one row, or several of at most 256 threads each. Each reduction uses the other half of the
+// scratch, so that one barrier is enough: who writes a half again has passed the barrier that everyone reached after
+// reading it.
 template <int kValues = 1>
 struct BlockTeam {
-  static constexpr bool kCluster = false;
+  static constexpr bool kCluster = false, kWarp = false;
+  static constexpr int kShort = 8;  // warps of a row up to which every thread reads all their slots itself
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxWarps];
   };
   const int thread = threadIdx.x, threads = blockDim.x;
 
   __device__ __forceinline__ explicit BlockTeam(Scratch& scratch) : scratch_(scratch) {
-    // Slots without a warp hold 0, the identity of Sum and of MaxNan, so that all can be read.
-    if (threadIdx.x < kMaxWarps && threadIdx.x >= blockDim.x / 32)
+    // Slots without a warp hold 0, so that all can be read.
+    const unsigned i = threadIdx.y * blockDim.x + threadIdx.x, warps = blockDim.x / 32;
+    const bool owned = warps <= kShort ? i / kShort < blockDim.y && i % kShort < warps : i < warps;
+    if (i < kMaxWarps && !owned)
 #pragma unroll
-      for (int v = 0; v < kValues; ++v) scratch_.slot[0][v][threadIdx.x] = scratch_.slot[1][v][threadIdx.x] = 0.f;
+      for (int v = 0; v < kValues; ++v) scratch_.slot[0][v][i] = scratch_.slot[1][v][i] = 0.f;
   }
-  __device__ __forceinline__ int64_t first() const { return blockIdx.x; }
-  __device__ __forceinline__ int64_t step() const { return gridDim.x; }
+  __device__ __forceinline__ uint32_t row() const { return blockIdx.x * blockDim.y + threadIdx.y; }
+  __device__ __forceinline__ int64_t first() const { return static_cast<int64_t>(blockIdx.x) * blockDim.y; }
+  __device__ __forceinline__ int64_t step() const { return static_cast<int64_t>(gridDim.x) * blockDim.y; }
   __device__ __forceinline__ void sync() const { __syncthreads(); }
 
-  template <int N, class Op>
-  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+  template <int N, class F>
+  __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
     static_assert(N <= kValues, "");
-    float(&slot)[kValues][kMaxWarps] = scratch_.slot[turn_];
+    float (&slot)[kValues][kMaxWarps] = scratch_.slot[turn_];
     turn_ ^= 1;
+    const int mine = threadIdx.y * kShort;
 #pragma unroll
-    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], op);
+    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     if (threadIdx.x % 32 == 0)
 #pragma unroll
-      for (int v = 0; v < N; ++v) slot[v][threadIdx.x / 32] = x[v];
+      for (int v = 0; v < N; ++v) slot[v][mine + threadIdx.x / 32] = x[v];
     __syncthreads();
-    // Every thread adds up all slots: for up to eight warps two broadcast reads, quicker than a second round of shuffles.
+    // For up to eight warps two broadcast reads are quicker than a second round of shuffles.
 #pragma unroll
     for (int v = 0; v < N; ++v) {
-      if (blockDim.x <= 8 * 32) {
-        const float4 a = reinterpret_cast<const float4*>(slot[v])[0], b = reinterpret_cast<const float4*>(slot[v])[1];
-        x[v] = op(op(op(a.x, b.x), op(a.y, b.y)), op(op(a.z, b.z), op(a.w, b.w)));
+      if (blockDim.x <= kShort * 32) {
+        const float4* quads = reinterpret_cast<const float4*>(&slot[v][mine]);
+        const float4 a = quads[0], b = quads[1];
+        x[v] = f(v, f(v, f(v, a.x, b.x), f(v, a.y, b.y)), f(v, f(v, a.z, b.z), f(v, a.w, b.w)));
       } else {
-        x[v] = warp_reduce(slot[v][threadIdx.x % 32], op);
+        x[v] = warp_reduce(slot[v][threadIdx.x % 32], [&](float a, float b) { return f(v, a, b); });
       }
     }
+  }
+  template <int N, class Op>
+  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+    reduce_each(x, [=](int, float a, float b) { return op(a, b); });
   }
 
  private:
@@ -88,7 +107,7 @@ struct BlockTeam {
 // After the last reduction no block touches another's memory, so a block may end without waiting for the others.
 template <int kValues = 1>
 struct ClusterTeam {
-  static constexpr bool kCluster = true;
+  static constexpr bool kCluster = true, kWarp = false;
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxCluster * kMaxWarps];
   };
@@ -98,19 +117,20 @@ struct ClusterTeam {
   __device__ __forceinline__ explicit ClusterTeam(Scratch& scratch) : scratch_(scratch) {
     cluster_arrive();  // the first reduction waits for it: by then every block of the cluster is there to be written to
   }
+  __device__ __forceinline__ uint32_t row() const { return blockIdx.x / blocks; }
   __device__ __forceinline__ int64_t first() const { return blockIdx.x / blocks; }
   __device__ __forceinline__ int64_t step() const { return gridDim.x / blocks; }
 
-  template <int N, class Op>
-  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+  template <int N, class F>
+  __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
     static_assert(N <= kValues, "");
     if (!started_) cluster_wait();
     started_ = true;
-    float(&slot)[kValues][kMaxCluster * kMaxWarps] = scratch_.slot[turn_];
+    float (&slot)[kValues][kMaxCluster * kMaxWarps] = scratch_.slot[turn_];
     turn_ ^= 1;
     const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32;
 #pragma unroll
-    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], op);
+    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     if (lane < blocks)
 #pragma unroll
       for (int v = 0; v < N; ++v) cluster_store(&slot[v][rank * warps + warp], lane, x[v]);
@@ -118,10 +138,14 @@ struct ClusterTeam {
     cluster_wait();
 #pragma unroll
     for (int v = 0; v < N; ++v) {
-      x[v] = Op::kIdentity;
-      for (int i = lane; i < blocks * warps; i += 32) x[v] = op(x[v], slot[v][i]);
-      x[v] = warp_reduce(x[v], op);
+      x[v] = 0.f;
+      for (int i = lane; i < blocks * warps; i += 32) x[v] = f(v, x[v], slot[v][i]);
+      x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     }
+  }
+  template <int N, class Op>
+  __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
+    reduce_each(x, [=](int, float a, float b) { return op(a, b); });
   }
 
  private:

@@ -24,13 +24,13 @@ __device__ __forceinline__ void mbarrier_init([[maybe_unused]] uint64_t* barrier
   EK_TMA_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(arrivals) : "memory");
 }
 __device__ __forceinline__ void mbarrier_fence() {
-  EK_TMA_ASM("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" ::: "memory");
+  EK_TMA_ASM("fence.mbarrier_init.release.cluster;\nfence.proxy.async.shared::cta;" :: : "memory");
 }
 
 // Arrive, and let the phase end only when `bytes` have been copied too.
 __device__ __forceinline__ void mbarrier_expect([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint32_t bytes) {
-  EK_TMA_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)), "r"(bytes)
-             : "memory");
+  EK_TMA_ASM("mbarrier.arrive.expect_tx.shared::cta.b64 _, [%0], %1;" ::"r"(smem_address(barrier)),
+             "r"(bytes) : "memory");
 }
 
 // Wait for the end of the phase of this parity: 0 for the first phase, then 1, 0, 1 ...
@@ -53,8 +53,7 @@ __device__ __forceinline__ void bulk_load([[maybe_unused]] void* smem, [[maybe_u
                                           [[maybe_unused]] uint32_t bytes, [[maybe_unused]] uint64_t* barrier) {
   EK_TMA_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                  smem_address(smem)),
-             "l"(global), "r"(bytes), "r"(smem_address(barrier))
-             : "memory");
+             "l"(global), "r"(bytes), "r"(smem_address(barrier)) : "memory");
 }
 
 #undef EK_TMA_ASM

@@ -32,35 +32,6 @@ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 
-// The same bytes as one word, for the intrinsics that know no Vec.
-template <int kBytes>
-struct Word;
-template <>
-struct Word<16> {
-  using type = int4;
-};
-template <>
-struct Word<8> {
-  using type = int2;
-};
-template <>
-struct Word<4> {
-  using type = int;
-};
-
-// Read once, keep nothing: evict-first in L2, so that streaming inputs do not push out what the next kernel wants.
-template <class T, int N>
-__device__ __forceinline__ Vec<T, N> load_vec_stream(const T* p) {
-  using W = typename Word<sizeof(Vec<T, N>)>::type;
-  const W raw = __ldcs(reinterpret_cast<const W*>(p));
-  return *reinterpret_cast<const Vec<T, N>*>(&raw);
-}
-template <class T, int N>
-__device__ __forceinline__ void store_vec_stream(T* p, const Vec<T, N>& v) {
-  using W = typename Word<sizeof(Vec<T, N>)>::type;
-  __stcs(reinterpret_cast<W*>(p), *reinterpret_cast<const W*>(&v));
-}
-
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }
@@ -117,15 +88,15 @@ __device__ __forceinline__ void unpack(const Vec<T, N>& v, float (&f)[N]) {
   }
 }
 
-// v again, in a way that hides from the compiler that it is v. A row that is kept packed and converted in each of two
-// passes would otherwise be kept converted, in twice the registers. `zero` must be 0 without the compiler knowing it: an
-// argument of the kernel, another one for each pass.
-template <class T, int N>
-__device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v, uint32_t zero) {
+// The same bits, but not to the compiler's knowledge: packed values that are converted again in each of several passes
+// would otherwise be kept converted, in twice the registers. Costs no instruction.
+template <int kPass, class T, int N>
+__device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v) {
   static_assert(sizeof(v) % 4 == 0, "");
   Vec<T, N> copy = v;
 #pragma unroll
-  for (int i = 0; i < static_cast<int>(sizeof(v)) / 4; ++i) reinterpret_cast<uint32_t*>(&copy)[i] |= zero;
+  for (int i = 0; i < static_cast<int>(sizeof(v)) / 4; ++i)
+    asm("// %1" : "+r"(reinterpret_cast<uint32_t*>(&copy)[i]) : "n"(kPass));
   return copy;
 }
 

@@ -13,10 +13,12 @@ SNIPPETS = [
     for page in PAGES
     for file, text in re.findall(r"^```\w+ (\S+/\S+)\n(.*?)^```", page.read_text(), re.M | re.S)
 ]
-LINKS = [(p, link) for p in PAGES for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)", p.read_text())]
+LINKS = [(p, link) for p in PAGES for link in re.findall(r"\]\((?!https?:|#)([^)#\s]+)[)#]", p.read_text())]
 
 
-@pytest.mark.parametrize("page, file, text", SNIPPETS, ids=[f"{p.name}-{f}-{i}" for i, (p, f, _) in enumerate(SNIPPETS)])
+@pytest.mark.parametrize(
+    "page, file, text", SNIPPETS, ids=[f"{p.name}-{f}-{i}" for i, (p, f, _) in enumerate(SNIPPETS)]
+)
 def test_snippet_is_in_its_file(page, file, text):
     assert text.rstrip("\n") in (ROOT / file).read_text(), f"{page.name} quotes {file} as it no longer is"
 

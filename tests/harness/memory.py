@@ -8,8 +8,9 @@ from einkorn import _native
 
 from .dtypes import ITEMSIZE, STORAGE
 
-GUARD = 4096
-GUARD_BYTE = 0xA5
+GUARD = 4096  # bytes on either side of every tensor
+GUARD_BYTE = 0xA5  # beside what is written: no result looks like this
+INPUT_BYTE = 0xFF  # beside and between rows of what is only read: NaN, which spoils every result it gets into
 
 
 class Placed:

@@ -51,7 +51,7 @@ class Prepared:
             else:
                 strides = memory.dense(shape)
             self.placed[name] = memory.Placed(at + case.shift, shape, strides, self.dtypes[name])
-            at = -(-(self.placed[name].end + memory.GUARD) // 256) * 256
+            at = -(-(self.placed[name].end + 2 * memory.GUARD) // 256) * 256
         for o, i in case.alias:
             self.placed[o] = self.placed[i]
         self.nbytes = at
@@ -59,10 +59,12 @@ class Prepared:
     def _draw(self, inputs):
         rng, case = np.random.default_rng(case_seed(self.case)), self.case
         self.block = np.full(self.nbytes, memory.GUARD_BYTE, np.uint8)
-        poison = POISONS[case.seed % 2]
-        for name in self.outputs:
-            placed = self.placed[name]
-            self.block[placed.start : placed.end] = poison
+        written = [self.placed[n] for n in self.outputs]
+        for placed in self.placed.values():
+            if placed in written:
+                self.block[placed.start : placed.end] = POISONS[case.seed % 2]
+            else:
+                self.block[placed.start - memory.GUARD : placed.end + memory.GUARD] = memory.INPUT_BYTE
         t = {}
         for name, tensor in self.tensors.items():
             if tensor.role != "out":

@@ -23,8 +23,12 @@ SIZES = {
 }  # fmt: skip
 LEADS = [(3,), (2, 3), (), (1,), (5, 1, 2), (17,), (1, 4), (33,)]
 # Many short rows, where work is split over rows.
-TALL = {"smoke": [], "ci": [(130, 64), (1025, 8), (2, 300, 33)], "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)]}
-FUZZ = {"smoke": 3, "ci": 16, "full": 150}
+TALL = {
+    "smoke": [],
+    "ci": [(130, 64), (1025, 8), (2, 300, 33)],
+    "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)],
+}
+FUZZ = {"smoke": 3, "ci": 30, "full": 150}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
 GROUPS = ("shapes", "options", "strided", "broadcast", "misaligned", "inplace", "special", "empty", "fuzz")
@@ -110,7 +114,8 @@ class Spec:
             lead = ()
         elif lead is None:
             lead = LEADS[i % len(LEADS)]
-        return Case(self.op, dtypes, tuple(lead), _items(dims), _items(attrs), presence, seed=rest.pop("seed", i), **rest)
+        seed = rest.pop("seed", i)
+        return Case(self.op, dtypes, tuple(lead), _items(dims), _items(attrs), presence, seed=seed, **rest)
 
     def sizes(self, level):
         return self._sizes[level] if self._sizes else SIZES[level]

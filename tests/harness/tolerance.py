@@ -52,9 +52,10 @@ class Expected:
             if (np.abs(out - want) <= bound).all():
                 return
         # Beyond the largest finite value a result rounds to infinity; at the edge either is right.
-        low, high = round_to(want - np.sign(want) * bound, dtype), round_to(want + np.sign(want) * bound, dtype)
-        over = np.isfinite(want) & np.isinf(high) & ((out == high) | (np.isfinite(out) & np.isfinite(low)))
-        _report(name, out, np.where(over & np.isinf(out), out, np.where(np.isinf(low), low, want)), bound)
+        with np.errstate(invalid="ignore"):
+            low, high = round_to(want - np.sign(want) * bound, dtype), round_to(want + np.sign(want) * bound, dtype)
+        edge = np.isinf(out) & (out == high) & np.isfinite(want)
+        _report(name, out, np.where(edge, out, np.where(np.isinf(low), low, want)), bound)
 
 
 class Quantized:

@@ -130,7 +130,7 @@ def header(ops):
             family = op.family
             out.append(f"\n/* ---- {family} {'-' * (108 - len(family))} */\n")
         out.append(_op(op))
-    out.append('/* clang-format on */\n\n#ifdef __cplusplus\n}\n#endif\n#endif /* EINKORN_OPS_H */\n')
+    out.append("/* clang-format on */\n\n#ifdef __cplusplus\n}\n#endif\n#endif /* EINKORN_OPS_H */\n")
     return "\n".join(out)
 
 
@@ -151,4 +151,3 @@ def symbol_test(names):
         "  for (i = 0; i < sizeof functions / sizeof *functions; ++i)\n    if (!functions[i]) return 1;\n"
         '  printf("%d functions\\n", (int)i);\n  return 0;\n}\n/* clang-format on */\n'
     )
-

@@ -91,7 +91,11 @@ def args_header(ops):
 
 
 def _tensor_spec(op, t, dims, variables):
-    flags = [f for f, on in [("kOptional", t.optional), ("kStrided", t.strided), ("kHost", t.host), ("kList", t.is_list)] if on]
+    flags = [
+        f
+        for f, on in [("kOptional", t.optional), ("kStrided", t.strided), ("kHost", t.host), ("kList", t.is_list)]
+        if on
+    ]
     entries = ", ".join(str(-1 - d) if isinstance(d, int) else str(dims.index(d)) for d in t.dims if d != "...")
     dtype = f"{variables.index(t.dtype)}, 0" if t.dtype in variables else f"-1, {dtype_constant(t.dtype)}"
     public, args = f"ek_{op.name}_args", f"{pascal(op.name)}Args"
@@ -131,8 +135,17 @@ def _spec(op):
     rows = []
     for a in op.attrs:
         values = f"kEnum{pascal(a.enum)}, {len(op.enums[a.enum])}" if a.enum else "nullptr, 0"
-        kind = {"f32": "kAttr4", "i32": "kAttr4", "f64": "kAttr8", "i64": "kAttr8", "bool": "kAttrBool", "enum": "kAttrEnum"}
-        rows.append(f'    {{"{a.name}", offsetof({public}, {a.name}), offsetof({args}, {a.name}), {kind[a.type]}, {values}}},')
+        kind = {
+            "f32": "kAttr4",
+            "i32": "kAttr4",
+            "f64": "kAttr8",
+            "i64": "kAttr8",
+            "bool": "kAttrBool",
+            "enum": "kAttrEnum",
+        }
+        rows.append(
+            f'    {{"{a.name}", offsetof({public}, {a.name}), offsetof({args}, {a.name}), {kind[a.type]}, {values}}},'
+        )
     attrs = array("AttrSpec", "Attrs", rows)
     alias = array("AliasSpec", "Alias", [f"    {{{names.index(o)}, {names.index(i)}}}," for o, i in op.alias])
 
@@ -144,7 +157,9 @@ def _spec(op):
         out.append("}")
     if op.require:
         require = f"require_{op.name}"
-        out.append(f"static const char* {require}(const void* args) {{\n  const {args}& a = *static_cast<const {args}*>(args);")
+        out.append(
+            f"static const char* {require}(const void* args) {{\n  const {args}& a = *static_cast<const {args}*>(args);"
+        )
         out += [f'  if (!({to_cpp(op, e)})) return "{s}";' for e, s in op.require.items()]
         out.append("  return nullptr;\n}")
     lead = f"offsetof({args}, lead), offsetof({args}, rows)" if op.has_lead else "-1, -1"
@@ -153,7 +168,7 @@ def _spec(op):
         f'const OpSpec k{cls}Spec = {{"{op.name}", &k{cls}Defaults, {struct_size(op)}, {first_struct_size(op)}, '
         f"{tensors}, {dim_specs}, {dtypes}, {combos}, {len(op.combos)}, {attrs}, {alias}, {lead}, {derive}, {require}}};"
     )
-    out.append(f"static_assert(sizeof({public}) == {struct_size(op)}, \"the ABI of {op.name} changed\");")
+    out.append(f'static_assert(sizeof({public}) == {struct_size(op)}, "the ABI of {op.name} changed");')
     for m in members(op):
         if m.name not in ("struct_size",) and not m.name.startswith("reserved"):
             out.append(f'static_assert(offsetof({public}, {m.name}) == {m.offset}, "the ABI of {op.name} changed");')
@@ -165,7 +180,9 @@ def _tables(op):
     cls = pascal(op.name)
     args = f"{cls}Args"
     return (
-        f"extern const DimField k{cls}Fields[];\nconst DimField k{cls}Fields[] = {{\n" + "\n".join(_fields(op, args)) + "\n};\n"
+        f"extern const DimField k{cls}Fields[];\nconst DimField k{cls}Fields[] = {{\n"
+        + "\n".join(_fields(op, args))
+        + "\n};\n"
         f"const Kernel<{args}>* const k{cls}Rows[] = {{EK_ROWS({cls})}};\n"
     )
 
@@ -182,7 +199,9 @@ def _fields(op, args):
     for a in op.attrs:
         if a.type in kinds:
             values = f"kEnum{pascal(a.enum)}" if a.enum else "nullptr"
-            fields.append(f'    {{"{a.name}", offsetof({args}, {a.name}), FieldKind::{kinds[a.type]}, false, {values}}},')
+            fields.append(
+                f'    {{"{a.name}", offsetof({args}, {a.name}), FieldKind::{kinds[a.type]}, false, {values}}},'
+            )
     return fields
 
 
@@ -236,7 +255,9 @@ def registry_source(ops):
             f"explain_public<{cls}Args, {t}, k{cls}Spec>, k{cls}Fields, {len(_fields(op, ''))}}},"
         )
     body = "\n".join(entries)
-    out.append(f"\nconst OpEntry kOps[] = {{\n{body}\n}};\nconst int kOpCount = {len(ops)};\n\n}}  // namespace ek\n// clang-format on\n")
+    out.append(
+        f"\nconst OpEntry kOps[] = {{\n{body}\n}};\nconst int kOpCount = {len(ops)};\n\n}}  // namespace ek\n// clang-format on\n"
+    )
     return "\n".join(out)
 
 
@@ -246,8 +267,9 @@ def tables_source(tables):
         '#include "dispatch/table.h"\n\n// clang-format off\nnamespace ek {\n\nconst BuiltinTable kBuiltinTables[] = {'
     ]
     for name, text in tables.items():
-        lines = "\n".join('     "' + line.replace("\\", "\\\\").replace('"', '\\"') + '\\n"' for line in text.splitlines())
+        lines = "\n".join(
+            '     "' + line.replace("\\", "\\\\").replace('"', '\\"') + '\\n"' for line in text.splitlines()
+        )
         out.append(f'    {{"{name}",\n{lines}}},')
     out.append("    {nullptr, nullptr},\n};\n\n}  // namespace ek\n// clang-format on\n")
     return "\n".join(out)
-

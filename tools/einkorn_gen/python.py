@@ -32,10 +32,10 @@ def _field(op, f):
     if isinstance(f, Tensor):
         kind = "kTensorList" if f.is_list else "kTensor"
         count = f"offsetof({args}, {f.name}_count)" if f.is_list else "0"
-        writable = "false" if f.role == "in" else "true"
-        return f'{{"{f.name}", Kind::{kind}, {writable}, offsetof({args}, {f.name}), {count}, nullptr}},'
+        flags = ", ".join("true" if flag else "false" for flag in (f.role != "in", f.host))
+        return f'{{"{f.name}", Kind::{kind}, {flags}, offsetof({args}, {f.name}), {count}, nullptr}},'
     values = f"k{pascal(f.enum)}" if f.type == "enum" else "nullptr"
-    return f'{{"{f.name}", Kind::{KINDS[f.type]}, false, offsetof({args}, {f.name}), 0, {values}}},'
+    return f'{{"{f.name}", Kind::{KINDS[f.type]}, false, false, offsetof({args}, {f.name}), 0, {values}}},'
 
 
 def _descriptors(ops):
@@ -114,7 +114,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
-from ._tensor import ceil_div as _ceil_div, new as _new, output_dtype as _dtype, results as _results
+from ._tensor import ceil_div as _ceil_div
+from ._tensor import new as _new
+from ._tensor import output_dtype as _dtype
+from ._tensor import results as _results
 
 if TYPE_CHECKING:
     from ._context import Context
@@ -203,10 +206,10 @@ class _Function:
         if not t.optional:
             return f"{t.name} is None"
         for text in self.op.require:
-            tree = parse_expression(text)
-            tied = isinstance(tree, ast.Compare) and isinstance(tree.ops[0], ast.Eq) and ast.unparse(tree.left) == f"has({t.name})"
-            if tied and not any(isinstance(n, ast.Call) for n in ast.walk(tree.comparators[0])):
-                return f"{t.name} is True or ({t.name} is None and {_expression(self.op, ast.unparse(tree.comparators[0]))})"
+            # has(t) == (<attributes>)
+            left, equals, right = ast.unparse(parse_expression(text)).partition(" == ")
+            if left == f"has({t.name})" and equals and "has(" not in right:
+                return f"{t.name} is True or ({t.name} is None and {_expression(self.op, right)})"
         return f"{t.name} is True"
 
     def like(self, t):
@@ -218,14 +221,16 @@ class _Function:
         return "None" if self.like(t).dtype == t.dtype else f'"{t.dtype}"'
 
     def shape(self, t):
-        """Lines that compute derived dims, and the shape itself."""
+        """Lines that compute derived dims, and the shape itself; None: that of the tensor it is made like."""
+        if self.like(t).dims == t.dims:
+            return [], "None"
         same = next((s for s in self.sources if s.dims == t.dims), None)
         if same:
             return [], f"{same.name}.shape"
         if t.dims == ["..."]:
             return [], self.lead()
         lines = []
-        parts = [f"*{self.lead()}" if d == "..." else str(d) if isinstance(d, int) else self.dim(d, lines) for d in t.dims]
+        parts = [f"*{self.lead()}" if d == "..." else self.dim(d, lines) for d in t.dims]
         return list(dict.fromkeys(lines)), f"({', '.join(parts)}{',' * (len(parts) == 1)})"
 
     def lead(self):
@@ -234,6 +239,9 @@ class _Function:
         return f"{t.name}.shape[{t.lead or ''}:{-after if after else ''}]" if t.lead or after else f"{t.name}.shape"
 
     def dim(self, name, lines):
+        """A dim as an expression; lines gets what has to be computed before."""
+        if isinstance(name, int):
+            return str(name)
         for t in self.sources:
             if name in t.dims:
                 i = t.dims.index(name)
@@ -290,8 +298,8 @@ def _schema(ops):
         # Name, role, dtype, dims, then what holds of: optional strided host list.
         out.append('        "tensors": [')
         for t in op.tensors:
-            words = [w for w, on in (("optional", t.optional), ("strided", t.strided), ("host", t.host), ("list", t.is_list)) if on]
-            flags = " ".join(words)
+            words = {"optional": t.optional, "strided": t.strided, "host": t.host, "list": t.is_list}
+            flags = " ".join(w for w, on in words.items() if on)
             out.append(f'            ("{t.name}", "{t.role}", "{t.dtype}", {_quote(repr(t.dims))}, "{flags}"),')
         out.append("        ],")
         attrs = [(a.name, a.type, a.default, a.enum) for a in op.attrs]

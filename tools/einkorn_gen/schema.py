@@ -125,7 +125,11 @@ def load(folder):
         for name, values in doc.pop("enums", {}).items():
             if name in enums:
                 raise SchemaError(f"{file}: [enums] {name}: defined twice")
-            if not isinstance(values, list) or not values or not all(isinstance(v, str) and NAME.match(v) for v in values):
+            if (
+                not isinstance(values, list)
+                or not values
+                or not all(isinstance(v, str) and NAME.match(v) for v in values)
+            ):
                 raise SchemaError(f"{file}: [enums] {name}: expected a list of lower-case names, got {values!r}")
             enums[name] = values
     ops = [_Reader(file, name, table, enums).op() for file, doc in docs.items() for name, table in doc.items()]
@@ -145,7 +149,9 @@ class _Reader:
         self.file, self.name, self.table, self.enums = file, name, table, enums
 
     def fail(self, where, message):
-        raise SchemaError(f"{self.file}: {self.name}.{where}: {message}" if where else f"{self.file}: {self.name}: {message}")
+        raise SchemaError(
+            f"{self.file}: {self.name}.{where}: {message}" if where else f"{self.file}: {self.name}: {message}"
+        )
 
     def op(self):
         if not NAME.match(self.name):
@@ -228,7 +234,9 @@ class _Reader:
             if default not in self.enums[enum]:
                 self.fail(where, f"default {default!r} is not a value of {enum}: {', '.join(self.enums[enum])}")
         elif kind not in ATTR_TYPES or not default:
-            self.fail(where, f"expected '<type> = <default>' with type {', '.join(ATTR_TYPES)} (enum <name>), got {text!r}")
+            self.fail(
+                where, f"expected '<type> = <default>' with type {', '.join(ATTR_TYPES)} (enum <name>), got {text!r}"
+            )
         elif kind == "bool":
             if default not in ("true", "false"):
                 self.fail(where, f"a bool defaults to true or false, not {default!r}")
@@ -256,7 +264,9 @@ class _Reader:
         for b in op.batch:
             if b not in bound:
                 self.fail("batch", f"{b!r} is not a dimension of a tensor")
-        known = set(op.dim_names) | {a.name for a in op.attrs} | set(op.enum_values) | ({"rows"} if op.has_lead else set())
+        known = (
+            set(op.dim_names) | {a.name for a in op.attrs} | set(op.enum_values) | ({"rows"} if op.has_lead else set())
+        )
         named = [(f"dims.{d}", e) for d, e in op.dims.items()]
         named += [("require", e) for e in op.require] + [("bytes", op.bytes), ("flops", op.flops)]
         for where, text in named:
@@ -271,7 +281,9 @@ class _Reader:
                         self.fail(where, f"has({arg}): not an optional tensor")
                     if node.func.id == "sizeof" and arg not in op.dtypes and arg not in DTYPES:
                         self.fail(where, f"sizeof({arg}): not a dtype")
-                elif isinstance(node, ast.Name) and node.id not in known | set(FUNCTIONS) | set(op.dtypes) | set(DTYPES):
+                elif isinstance(node, ast.Name) and node.id not in known | set(FUNCTIONS) | set(op.dtypes) | set(
+                    DTYPES
+                ):
                     if node.id not in [t.name for t in op.tensors]:
                         self.fail(where, f"unknown name {node.id!r} in {text!r}")
 

@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""einkorn: every kernel a language model needs behind one C ABI, and this is its Python.
+"""einkorn: every kernel a language model needs behind one C ABI.
 
-    import einkorn, numpy as np
+NumPy in, NumPy out; torch in, torch out on the same device:
+
     x, w = np.random.rand(4, 64).astype("f4"), np.ones(64, "f4")
-    y = einkorn.rms_norm(x, w, eps=1e-5)         # NumPy in, NumPy out; torch in, torch out on the same device
-    einkorn.rms_norm(x, w, y=y)                   # into memory that is there
-    einkorn.last_kernel()                         # 'rms_norm_cpu_v4'
+    y = einkorn.rms_norm(x, w, eps=1e-5)
+    einkorn.rms_norm(x, w, y=y)  # into memory that is there
+    einkorn.last_kernel()  # 'rms_norm_cpu_v4'
 """
 
 from . import schema

@@ -135,9 +135,9 @@ class Stream:
     def synchronize(self):
         _native.stream_synchronize(*self._pair, self.handle)
 
-    def __del__(self):
+    def __del__(self, destroy=_native.stream_destroy):  # bound here: at exit the module may be gone
         if getattr(self, "handle", None):
-            _native.stream_destroy(*self._pair, self.handle)
+            destroy(*self._pair, self.handle)
 
 
 class Event:

@@ -13,9 +13,9 @@ class _Block:
         self.type, self.id = device_pair(device)
         self.pointer = _native.memory_alloc(self.type, self.id, nbytes)
 
-    def __del__(self):
+    def __del__(self, free=_native.memory_free):  # bound here: at exit the module may be gone
         if getattr(self, "pointer", None):
-            _native.memory_free(self.type, self.id, self.pointer)
+            free(self.type, self.id, self.pointer)
 
 
 class DeviceArray:

@@ -11,7 +11,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
-from ._tensor import ceil_div as _ceil_div, new as _new, output_dtype as _dtype, results as _results
+from ._tensor import ceil_div as _ceil_div
+from ._tensor import new as _new
+from ._tensor import output_dtype as _dtype
+from ._tensor import results as _results
 
 if TYPE_CHECKING:
     from ._context import Context
@@ -40,7 +43,7 @@ def silu(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> A
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(0, ctx, x, y)
     return y
 
@@ -54,7 +57,7 @@ def gelu(x: Tensor, *, form: GeluForm = "erf", y: Tensor | None = None, ctx: Con
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(1, ctx, x, y, form)
     return y
 
@@ -68,7 +71,7 @@ def relu(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> A
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(2, ctx, x, y)
     return y
 
@@ -82,7 +85,7 @@ def relu2(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> 
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(3, ctx, x, y)
     return y
 
@@ -249,7 +252,7 @@ def silu_backward(dy: Tensor, x: Tensor, *, dx: Tensor | None = None, ctx: Conte
     in place: dx may be dy, dx may be x
     """
     if dx is None:
-        dx = _new(dy, dy.shape, None)
+        dx = _new(dy, None, None)
     _call(10, ctx, dy, x, dx)
     return dx
 
@@ -271,7 +274,7 @@ def gelu_backward(
     in place: dx may be dy, dx may be x
     """
     if dx is None:
-        dx = _new(dy, dy.shape, None)
+        dx = _new(dy, None, None)
     _call(11, ctx, dy, x, dx, form)
     return dx
 
@@ -299,7 +302,7 @@ def swiglu_backward(
     if dx is None:
         dx = _new(dy, x.shape, None)
     if dup is True or (dup is None and layout == "separate"):
-        dup = _new(dy, dy.shape, None)
+        dup = _new(dy, None, None)
     _call(12, ctx, dy, x, up, dx, dup, layout)
     return _results(dx, dup)
 
@@ -328,7 +331,7 @@ def geglu_backward(
     if dx is None:
         dx = _new(dy, x.shape, None)
     if dup is True or (dup is None and layout == "separate"):
-        dup = _new(dy, dy.shape, None)
+        dup = _new(dy, None, None)
     _call(13, ctx, dy, x, up, dx, dup, layout, form)
     return _results(dx, dup)
 
@@ -343,7 +346,7 @@ def add(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     in place: y may be a, y may be b
     """
     if y is None:
-        y = _new(a, a.shape, None)
+        y = _new(a, None, None)
     _call(14, ctx, a, b, y)
     return y
 
@@ -358,7 +361,7 @@ def mul(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     in place: y may be a, y may be b
     """
     if y is None:
-        y = _new(a, a.shape, None)
+        y = _new(a, None, None)
     _call(15, ctx, a, b, y)
     return y
 
@@ -380,7 +383,7 @@ def scale(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(16, ctx, x, by, y, alpha)
     return y
 
@@ -405,7 +408,7 @@ def cast(x: Tensor, *, dtype: Any = None, y: Tensor | None = None, ctx: Context 
     dtype: D, where no output of that dtype is given
     """
     if y is None:
-        y = _new(x, x.shape, _dtype(dtype, "cast", "dtype", "y"))
+        y = _new(x, None, _dtype(dtype, "cast", "dtype", "y"))
     _call(18, ctx, x, y)
     return y
 
@@ -419,7 +422,7 @@ def softcap(x: Tensor, *, cap: float = 30.0, y: Tensor | None = None, ctx: Conte
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(19, ctx, x, y, cap)
     return y
 
@@ -507,7 +510,7 @@ def rms_norm(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
     _call(24, ctx, x, weight, y, rstd, eps, weight_offset)
@@ -536,7 +539,7 @@ def add_rms_norm(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
     _call(25, ctx, x, weight, residual, y, rstd, eps, weight_offset)
@@ -565,7 +568,7 @@ def rms_norm_gated(
     in place: y may be x, y may be z
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(26, ctx, x, z, weight, y, eps, norm_before_gate, group)
     return y
 
@@ -593,7 +596,7 @@ def layer_norm(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     if mean is True:
         mean = _new(x, x.shape[:-1], "f32")
     if rstd is True:
@@ -623,7 +626,7 @@ def add_layer_norm(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(28, ctx, x, weight, bias, residual, y, eps)
     return y
 
@@ -637,7 +640,7 @@ def l2_norm(x: Tensor, *, eps: float = 1e-06, y: Tensor | None = None, ctx: Cont
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(29, ctx, x, y, eps)
     return y
 
@@ -664,7 +667,7 @@ def group_norm(
     in place: y may be x
     """
     if y is None:
-        y = _new(x, x.shape, None)
+        y = _new(x, None, None)
     _call(30, ctx, x, weight, bias, y, groups, eps, layout)
     return y
 
@@ -692,7 +695,7 @@ def rms_norm_quant(
     dtype: Q, where no output of that dtype is given
     """
     if y is None:
-        y = _new(x, x.shape, _dtype(dtype, "rms_norm_quant", "dtype", "y"))
+        y = _new(x, None, _dtype(dtype, "rms_norm_quant", "dtype", "y"))
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
@@ -724,7 +727,7 @@ def add_rms_norm_quant(
     dtype: Q, where no output of that dtype is given
     """
     if y is None:
-        y = _new(x, x.shape, _dtype(dtype, "add_rms_norm_quant", "dtype", "y"))
+        y = _new(x, None, _dtype(dtype, "add_rms_norm_quant", "dtype", "y"))
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
@@ -757,7 +760,7 @@ def rms_norm_backward(
     in place: dx may be dy, dx may be x
     """
     if dx is None:
-        dx = _new(dy, dy.shape, None)
+        dx = _new(dy, None, None)
     if dweight is True:
         dweight = _new(dy, (dy.shape[-1],), None)
     _call(33, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
@@ -792,7 +795,7 @@ def layer_norm_backward(
     in place: dx may be dy, dx may be x
     """
     if dx is None:
-        dx = _new(dy, dy.shape, None)
+        dx = _new(dy, None, None)
     if dweight is True:
         dweight = _new(dy, (dy.shape[-1],), None)
     if dbias is True:

@@ -37,7 +37,7 @@ class Call {
   bool choose_context();
   bool import(PyObject* value, const Field& field, ImportedTensor* out) {
     if (!import_tensor(value, field.writable, context, op->name, field.name, out)) return false;
-    if (!first_) first_ = out;
+    if (!first_ && !field.host) first_ = out;
     if (out->table && !framework_) framework_ = out;
     return true;
   }
@@ -79,10 +79,8 @@ bool Call::fill(const Field& field, PyObject* value) {
       store<const ek_tensor*>(field, &tensor->tensor);
       return true;
     }
-    case Kind::kTensorList:
-      return value == Py_None || fill_list(field, value);
-    case Kind::kEnum:
-      return fill_enum(field, value);
+    case Kind::kTensorList: return value == Py_None || fill_list(field, value);
+    case Kind::kEnum: return fill_enum(field, value);
     case Kind::kF32:
     case Kind::kF64: {
       const double number = PyFloat_AsDouble(value);

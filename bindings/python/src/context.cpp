@@ -10,9 +10,7 @@ namespace {
 
 constexpr const char* kCapsule = "einkorn.context";
 
-void destroy_capsule(PyObject* capsule) {
-  delete static_cast<ContextPtr*>(PyCapsule_GetPointer(capsule, kCapsule));
-}
+void destroy_capsule(PyObject* capsule) { delete static_cast<ContextPtr*>(PyCapsule_GetPointer(capsule, kCapsule)); }
 
 PyObject* make_capsule(const ContextPtr& context) {
   auto* held = new (std::nothrow) ContextPtr(context);

@@ -15,6 +15,7 @@ struct Field {
   const char* name;
   Kind kind;
   bool writable;              // a tensor that the op writes
+  bool host;                  // a tensor in host memory wherever the op runs
   uint16_t offset;            // in the args struct
   uint16_t count_offset;      // of a list's length
   const char* const* values;  // of an enum, ended by nullptr

@@ -40,9 +40,7 @@ PyObject* done(ek_status status, const Context* context) {
 
 // ---- argument converters for PyArg_ParseTuple ("O&") ----------------------------------------------------------------
 
-int to_context(PyObject* object, void* out) {
-  return (*static_cast<Context**>(out) = context_arg(object)) != nullptr;
-}
+int to_context(PyObject* object, void* out) { return (*static_cast<Context**>(out) = context_arg(object)) != nullptr; }
 int to_pointer(PyObject* object, void* out) {
   void* value = object == Py_None ? nullptr : PyLong_AsVoidPtr(object);
   if (PyErr_Occurred()) return 0;
@@ -337,9 +335,9 @@ PyModuleDef g_module = {
 };
 
 bool add_errors(PyObject* module) {
-  g_error = PyErr_NewExceptionWithDoc(
-      "einkorn.Error", "A call of the library failed; `status` is the name of its status code.", PyExc_RuntimeError,
-      nullptr);
+  g_error = PyErr_NewExceptionWithDoc("einkorn.Error",
+                                      "A call of the library failed; `status` is the name of its status code.",
+                                      PyExc_RuntimeError, nullptr);
   PyObject* bases = g_error ? PyTuple_Pack(2, g_error, PyExc_ValueError) : nullptr;
   g_invalid_argument = bases ? PyErr_NewExceptionWithDoc("einkorn.InvalidArgument",
                                                          "The message names the argument, what it is and what was "

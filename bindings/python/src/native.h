@@ -40,8 +40,8 @@ using ContextPtr = std::shared_ptr<Context>;
 
 // What an op call of this thread runs on when no ctx= is given.
 struct ThreadState {
-  ContextPtr used;             // einkorn.use(ctx)
-  ContextPtr defaults[17];     // [0] the CPU, [1 + i] CUDA device i
+  ContextPtr used;          // einkorn.use(ctx)
+  ContextPtr defaults[17];  // [0] the CPU, [1 + i] CUDA device i
   const char* last_kernel = "";
 };
 ThreadState& thread_state();

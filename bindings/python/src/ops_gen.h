@@ -15,304 +15,304 @@ const char* const kImageLayout[] = {"nchw", "nhwc", nullptr};
 
 const ek_silu_args kSiluDefaults = EK_SILU_ARGS;
 const Field kSiluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_silu_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_silu_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_silu_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_silu_args, y), 0, nullptr},
 };
 
 const ek_gelu_args kGeluDefaults = EK_GELU_ARGS;
 const Field kGeluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_gelu_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_gelu_args, y), 0, nullptr},
-    {"form", Kind::kEnum, false, offsetof(ek_gelu_args, form), 0, kGeluForm},
+    {"x", Kind::kTensor, false, false, offsetof(ek_gelu_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_gelu_args, y), 0, nullptr},
+    {"form", Kind::kEnum, false, false, offsetof(ek_gelu_args, form), 0, kGeluForm},
 };
 
 const ek_relu_args kReluDefaults = EK_RELU_ARGS;
 const Field kReluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_relu_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_relu_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_relu_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_relu_args, y), 0, nullptr},
 };
 
 const ek_relu2_args kRelu2Defaults = EK_RELU2_ARGS;
 const Field kRelu2Fields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_relu2_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_relu2_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_relu2_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_relu2_args, y), 0, nullptr},
 };
 
 const ek_swiglu_args kSwigluDefaults = EK_SWIGLU_ARGS;
 const Field kSwigluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_swiglu_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_swiglu_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_swiglu_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_swiglu_args, layout), 0, kGateLayout},
+    {"x", Kind::kTensor, false, false, offsetof(ek_swiglu_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_swiglu_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_swiglu_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_swiglu_args, layout), 0, kGateLayout},
 };
 
 const ek_geglu_args kGegluDefaults = EK_GEGLU_ARGS;
 const Field kGegluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_geglu_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_geglu_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_geglu_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_geglu_args, layout), 0, kGateLayout},
-    {"form", Kind::kEnum, false, offsetof(ek_geglu_args, form), 0, kGeluForm},
+    {"x", Kind::kTensor, false, false, offsetof(ek_geglu_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_geglu_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_geglu_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_geglu_args, layout), 0, kGateLayout},
+    {"form", Kind::kEnum, false, false, offsetof(ek_geglu_args, form), 0, kGeluForm},
 };
 
 const ek_reglu_args kRegluDefaults = EK_REGLU_ARGS;
 const Field kRegluFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_reglu_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_reglu_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_reglu_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_reglu_args, layout), 0, kGateLayout},
+    {"x", Kind::kTensor, false, false, offsetof(ek_reglu_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_reglu_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_reglu_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_reglu_args, layout), 0, kGateLayout},
 };
 
 const ek_swiglu_clamped_args kSwigluClampedDefaults = EK_SWIGLU_CLAMPED_ARGS;
 const Field kSwigluClampedFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_swiglu_clamped_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_swiglu_clamped_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_swiglu_clamped_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_swiglu_clamped_args, layout), 0, kGateLayout},
-    {"alpha", Kind::kF32, false, offsetof(ek_swiglu_clamped_args, alpha), 0, nullptr},
-    {"limit", Kind::kF32, false, offsetof(ek_swiglu_clamped_args, limit), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_swiglu_clamped_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_swiglu_clamped_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_swiglu_clamped_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_swiglu_clamped_args, layout), 0, kGateLayout},
+    {"alpha", Kind::kF32, false, false, offsetof(ek_swiglu_clamped_args, alpha), 0, nullptr},
+    {"limit", Kind::kF32, false, false, offsetof(ek_swiglu_clamped_args, limit), 0, nullptr},
 };
 
 const ek_gelu_gate_args kGeluGateDefaults = EK_GELU_GATE_ARGS;
 const Field kGeluGateFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_gelu_gate_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_gelu_gate_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_gelu_gate_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_gelu_gate_args, layout), 0, kGateLayout},
-    {"form", Kind::kEnum, false, offsetof(ek_gelu_gate_args, form), 0, kGeluForm},
+    {"x", Kind::kTensor, false, false, offsetof(ek_gelu_gate_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_gelu_gate_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_gelu_gate_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_gelu_gate_args, layout), 0, kGateLayout},
+    {"form", Kind::kEnum, false, false, offsetof(ek_gelu_gate_args, form), 0, kGeluForm},
 };
 
 const ek_swiglu_quant_args kSwigluQuantDefaults = EK_SWIGLU_QUANT_ARGS;
 const Field kSwigluQuantFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_swiglu_quant_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_swiglu_quant_args, up), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_swiglu_quant_args, y), 0, nullptr},
-    {"scale", Kind::kTensor, true, offsetof(ek_swiglu_quant_args, scale), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_swiglu_quant_args, layout), 0, kGateLayout},
-    {"group", Kind::kI32, false, offsetof(ek_swiglu_quant_args, group), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_swiglu_quant_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_swiglu_quant_args, up), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_swiglu_quant_args, y), 0, nullptr},
+    {"scale", Kind::kTensor, true, false, offsetof(ek_swiglu_quant_args, scale), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_swiglu_quant_args, layout), 0, kGateLayout},
+    {"group", Kind::kI32, false, false, offsetof(ek_swiglu_quant_args, group), 0, nullptr},
 };
 
 const ek_silu_backward_args kSiluBackwardDefaults = EK_SILU_BACKWARD_ARGS;
 const Field kSiluBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_silu_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_silu_backward_args, x), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_silu_backward_args, dx), 0, nullptr},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_silu_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_silu_backward_args, x), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_silu_backward_args, dx), 0, nullptr},
 };
 
 const ek_gelu_backward_args kGeluBackwardDefaults = EK_GELU_BACKWARD_ARGS;
 const Field kGeluBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_gelu_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_gelu_backward_args, x), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_gelu_backward_args, dx), 0, nullptr},
-    {"form", Kind::kEnum, false, offsetof(ek_gelu_backward_args, form), 0, kGeluForm},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_gelu_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_gelu_backward_args, x), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_gelu_backward_args, dx), 0, nullptr},
+    {"form", Kind::kEnum, false, false, offsetof(ek_gelu_backward_args, form), 0, kGeluForm},
 };
 
 const ek_swiglu_backward_args kSwigluBackwardDefaults = EK_SWIGLU_BACKWARD_ARGS;
 const Field kSwigluBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_swiglu_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_swiglu_backward_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_swiglu_backward_args, up), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_swiglu_backward_args, dx), 0, nullptr},
-    {"dup", Kind::kTensor, true, offsetof(ek_swiglu_backward_args, dup), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_swiglu_backward_args, layout), 0, kGateLayout},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_swiglu_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_swiglu_backward_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_swiglu_backward_args, up), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_swiglu_backward_args, dx), 0, nullptr},
+    {"dup", Kind::kTensor, true, false, offsetof(ek_swiglu_backward_args, dup), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_swiglu_backward_args, layout), 0, kGateLayout},
 };
 
 const ek_geglu_backward_args kGegluBackwardDefaults = EK_GEGLU_BACKWARD_ARGS;
 const Field kGegluBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_geglu_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_geglu_backward_args, x), 0, nullptr},
-    {"up", Kind::kTensor, false, offsetof(ek_geglu_backward_args, up), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_geglu_backward_args, dx), 0, nullptr},
-    {"dup", Kind::kTensor, true, offsetof(ek_geglu_backward_args, dup), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_geglu_backward_args, layout), 0, kGateLayout},
-    {"form", Kind::kEnum, false, offsetof(ek_geglu_backward_args, form), 0, kGeluForm},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_geglu_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_geglu_backward_args, x), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_geglu_backward_args, up), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_geglu_backward_args, dx), 0, nullptr},
+    {"dup", Kind::kTensor, true, false, offsetof(ek_geglu_backward_args, dup), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_geglu_backward_args, layout), 0, kGateLayout},
+    {"form", Kind::kEnum, false, false, offsetof(ek_geglu_backward_args, form), 0, kGeluForm},
 };
 
 const ek_add_args kAddDefaults = EK_ADD_ARGS;
 const Field kAddFields[] = {
-    {"a", Kind::kTensor, false, offsetof(ek_add_args, a), 0, nullptr},
-    {"b", Kind::kTensor, false, offsetof(ek_add_args, b), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_add_args, y), 0, nullptr},
+    {"a", Kind::kTensor, false, false, offsetof(ek_add_args, a), 0, nullptr},
+    {"b", Kind::kTensor, false, false, offsetof(ek_add_args, b), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_add_args, y), 0, nullptr},
 };
 
 const ek_mul_args kMulDefaults = EK_MUL_ARGS;
 const Field kMulFields[] = {
-    {"a", Kind::kTensor, false, offsetof(ek_mul_args, a), 0, nullptr},
-    {"b", Kind::kTensor, false, offsetof(ek_mul_args, b), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_mul_args, y), 0, nullptr},
+    {"a", Kind::kTensor, false, false, offsetof(ek_mul_args, a), 0, nullptr},
+    {"b", Kind::kTensor, false, false, offsetof(ek_mul_args, b), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_mul_args, y), 0, nullptr},
 };
 
 const ek_scale_args kScaleDefaults = EK_SCALE_ARGS;
 const Field kScaleFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_scale_args, x), 0, nullptr},
-    {"by", Kind::kTensor, false, offsetof(ek_scale_args, by), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_scale_args, y), 0, nullptr},
-    {"alpha", Kind::kF32, false, offsetof(ek_scale_args, alpha), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_scale_args, x), 0, nullptr},
+    {"by", Kind::kTensor, false, false, offsetof(ek_scale_args, by), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_scale_args, y), 0, nullptr},
+    {"alpha", Kind::kF32, false, false, offsetof(ek_scale_args, alpha), 0, nullptr},
 };
 
 const ek_axpby_args kAxpbyDefaults = EK_AXPBY_ARGS;
 const Field kAxpbyFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_axpby_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_axpby_args, y), 0, nullptr},
-    {"alpha", Kind::kF32, false, offsetof(ek_axpby_args, alpha), 0, nullptr},
-    {"beta", Kind::kF32, false, offsetof(ek_axpby_args, beta), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_axpby_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_axpby_args, y), 0, nullptr},
+    {"alpha", Kind::kF32, false, false, offsetof(ek_axpby_args, alpha), 0, nullptr},
+    {"beta", Kind::kF32, false, false, offsetof(ek_axpby_args, beta), 0, nullptr},
 };
 
 const ek_cast_args kCastDefaults = EK_CAST_ARGS;
 const Field kCastFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_cast_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_cast_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_cast_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_cast_args, y), 0, nullptr},
 };
 
 const ek_softcap_args kSoftcapDefaults = EK_SOFTCAP_ARGS;
 const Field kSoftcapFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_softcap_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_softcap_args, y), 0, nullptr},
-    {"cap", Kind::kF32, false, offsetof(ek_softcap_args, cap), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_softcap_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_softcap_args, y), 0, nullptr},
+    {"cap", Kind::kF32, false, false, offsetof(ek_softcap_args, cap), 0, nullptr},
 };
 
 const ek_transpose_2d_args kTranspose2dDefaults = EK_TRANSPOSE_2D_ARGS;
 const Field kTranspose2dFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_transpose_2d_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_transpose_2d_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_transpose_2d_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_transpose_2d_args, y), 0, nullptr},
 };
 
 const ek_nchw_to_nhwc_args kNchwToNhwcDefaults = EK_NCHW_TO_NHWC_ARGS;
 const Field kNchwToNhwcFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_nchw_to_nhwc_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_nchw_to_nhwc_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_nchw_to_nhwc_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_nchw_to_nhwc_args, y), 0, nullptr},
 };
 
 const ek_nhwc_to_nchw_args kNhwcToNchwDefaults = EK_NHWC_TO_NCHW_ARGS;
 const Field kNhwcToNchwFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_nhwc_to_nchw_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_nhwc_to_nchw_args, y), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_nhwc_to_nchw_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_nhwc_to_nchw_args, y), 0, nullptr},
 };
 
 const ek_upsample_nearest_2x_args kUpsampleNearest2xDefaults = EK_UPSAMPLE_NEAREST_2X_ARGS;
 const Field kUpsampleNearest2xFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_upsample_nearest_2x_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_upsample_nearest_2x_args, y), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_upsample_nearest_2x_args, layout), 0, kImageLayout},
+    {"x", Kind::kTensor, false, false, offsetof(ek_upsample_nearest_2x_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_upsample_nearest_2x_args, y), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_upsample_nearest_2x_args, layout), 0, kImageLayout},
 };
 
 const ek_rms_norm_args kRmsNormDefaults = EK_RMS_NORM_ARGS;
 const Field kRmsNormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_rms_norm_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_rms_norm_args, weight), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_rms_norm_args, y), 0, nullptr},
-    {"rstd", Kind::kTensor, true, offsetof(ek_rms_norm_args, rstd), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_rms_norm_args, eps), 0, nullptr},
-    {"weight_offset", Kind::kF32, false, offsetof(ek_rms_norm_args, weight_offset), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_rms_norm_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_rms_norm_args, weight), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_rms_norm_args, y), 0, nullptr},
+    {"rstd", Kind::kTensor, true, false, offsetof(ek_rms_norm_args, rstd), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_rms_norm_args, eps), 0, nullptr},
+    {"weight_offset", Kind::kF32, false, false, offsetof(ek_rms_norm_args, weight_offset), 0, nullptr},
 };
 
 const ek_add_rms_norm_args kAddRmsNormDefaults = EK_ADD_RMS_NORM_ARGS;
 const Field kAddRmsNormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_add_rms_norm_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_add_rms_norm_args, weight), 0, nullptr},
-    {"residual", Kind::kTensor, true, offsetof(ek_add_rms_norm_args, residual), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_add_rms_norm_args, y), 0, nullptr},
-    {"rstd", Kind::kTensor, true, offsetof(ek_add_rms_norm_args, rstd), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_add_rms_norm_args, eps), 0, nullptr},
-    {"weight_offset", Kind::kF32, false, offsetof(ek_add_rms_norm_args, weight_offset), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_add_rms_norm_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_add_rms_norm_args, weight), 0, nullptr},
+    {"residual", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_args, residual), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_args, y), 0, nullptr},
+    {"rstd", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_args, rstd), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_add_rms_norm_args, eps), 0, nullptr},
+    {"weight_offset", Kind::kF32, false, false, offsetof(ek_add_rms_norm_args, weight_offset), 0, nullptr},
 };
 
 const ek_rms_norm_gated_args kRmsNormGatedDefaults = EK_RMS_NORM_GATED_ARGS;
 const Field kRmsNormGatedFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_rms_norm_gated_args, x), 0, nullptr},
-    {"z", Kind::kTensor, false, offsetof(ek_rms_norm_gated_args, z), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_rms_norm_gated_args, weight), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_rms_norm_gated_args, y), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_rms_norm_gated_args, eps), 0, nullptr},
-    {"norm_before_gate", Kind::kBool, false, offsetof(ek_rms_norm_gated_args, norm_before_gate), 0, nullptr},
-    {"group", Kind::kI32, false, offsetof(ek_rms_norm_gated_args, group), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_rms_norm_gated_args, x), 0, nullptr},
+    {"z", Kind::kTensor, false, false, offsetof(ek_rms_norm_gated_args, z), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_rms_norm_gated_args, weight), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_rms_norm_gated_args, y), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_rms_norm_gated_args, eps), 0, nullptr},
+    {"norm_before_gate", Kind::kBool, false, false, offsetof(ek_rms_norm_gated_args, norm_before_gate), 0, nullptr},
+    {"group", Kind::kI32, false, false, offsetof(ek_rms_norm_gated_args, group), 0, nullptr},
 };
 
 const ek_layer_norm_args kLayerNormDefaults = EK_LAYER_NORM_ARGS;
 const Field kLayerNormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_layer_norm_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_layer_norm_args, weight), 0, nullptr},
-    {"bias", Kind::kTensor, false, offsetof(ek_layer_norm_args, bias), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_layer_norm_args, y), 0, nullptr},
-    {"mean", Kind::kTensor, true, offsetof(ek_layer_norm_args, mean), 0, nullptr},
-    {"rstd", Kind::kTensor, true, offsetof(ek_layer_norm_args, rstd), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_layer_norm_args, eps), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_layer_norm_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_layer_norm_args, weight), 0, nullptr},
+    {"bias", Kind::kTensor, false, false, offsetof(ek_layer_norm_args, bias), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_layer_norm_args, y), 0, nullptr},
+    {"mean", Kind::kTensor, true, false, offsetof(ek_layer_norm_args, mean), 0, nullptr},
+    {"rstd", Kind::kTensor, true, false, offsetof(ek_layer_norm_args, rstd), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_layer_norm_args, eps), 0, nullptr},
 };
 
 const ek_add_layer_norm_args kAddLayerNormDefaults = EK_ADD_LAYER_NORM_ARGS;
 const Field kAddLayerNormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_add_layer_norm_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_add_layer_norm_args, weight), 0, nullptr},
-    {"bias", Kind::kTensor, false, offsetof(ek_add_layer_norm_args, bias), 0, nullptr},
-    {"residual", Kind::kTensor, true, offsetof(ek_add_layer_norm_args, residual), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_add_layer_norm_args, y), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_add_layer_norm_args, eps), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_add_layer_norm_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_add_layer_norm_args, weight), 0, nullptr},
+    {"bias", Kind::kTensor, false, false, offsetof(ek_add_layer_norm_args, bias), 0, nullptr},
+    {"residual", Kind::kTensor, true, false, offsetof(ek_add_layer_norm_args, residual), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_add_layer_norm_args, y), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_add_layer_norm_args, eps), 0, nullptr},
 };
 
 const ek_l2_norm_args kL2NormDefaults = EK_L2_NORM_ARGS;
 const Field kL2NormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_l2_norm_args, x), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_l2_norm_args, y), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_l2_norm_args, eps), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_l2_norm_args, x), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_l2_norm_args, y), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_l2_norm_args, eps), 0, nullptr},
 };
 
 const ek_group_norm_args kGroupNormDefaults = EK_GROUP_NORM_ARGS;
 const Field kGroupNormFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_group_norm_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_group_norm_args, weight), 0, nullptr},
-    {"bias", Kind::kTensor, false, offsetof(ek_group_norm_args, bias), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_group_norm_args, y), 0, nullptr},
-    {"groups", Kind::kI32, false, offsetof(ek_group_norm_args, groups), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_group_norm_args, eps), 0, nullptr},
-    {"layout", Kind::kEnum, false, offsetof(ek_group_norm_args, layout), 0, kImageLayout},
+    {"x", Kind::kTensor, false, false, offsetof(ek_group_norm_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_group_norm_args, weight), 0, nullptr},
+    {"bias", Kind::kTensor, false, false, offsetof(ek_group_norm_args, bias), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_group_norm_args, y), 0, nullptr},
+    {"groups", Kind::kI32, false, false, offsetof(ek_group_norm_args, groups), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_group_norm_args, eps), 0, nullptr},
+    {"layout", Kind::kEnum, false, false, offsetof(ek_group_norm_args, layout), 0, kImageLayout},
 };
 
 const ek_rms_norm_quant_args kRmsNormQuantDefaults = EK_RMS_NORM_QUANT_ARGS;
 const Field kRmsNormQuantFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_rms_norm_quant_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_rms_norm_quant_args, weight), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_rms_norm_quant_args, y), 0, nullptr},
-    {"scale", Kind::kTensor, true, offsetof(ek_rms_norm_quant_args, scale), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_rms_norm_quant_args, eps), 0, nullptr},
-    {"weight_offset", Kind::kF32, false, offsetof(ek_rms_norm_quant_args, weight_offset), 0, nullptr},
-    {"group", Kind::kI32, false, offsetof(ek_rms_norm_quant_args, group), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_rms_norm_quant_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_rms_norm_quant_args, weight), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_rms_norm_quant_args, y), 0, nullptr},
+    {"scale", Kind::kTensor, true, false, offsetof(ek_rms_norm_quant_args, scale), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_rms_norm_quant_args, eps), 0, nullptr},
+    {"weight_offset", Kind::kF32, false, false, offsetof(ek_rms_norm_quant_args, weight_offset), 0, nullptr},
+    {"group", Kind::kI32, false, false, offsetof(ek_rms_norm_quant_args, group), 0, nullptr},
 };
 
 const ek_add_rms_norm_quant_args kAddRmsNormQuantDefaults = EK_ADD_RMS_NORM_QUANT_ARGS;
 const Field kAddRmsNormQuantFields[] = {
-    {"x", Kind::kTensor, false, offsetof(ek_add_rms_norm_quant_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_add_rms_norm_quant_args, weight), 0, nullptr},
-    {"residual", Kind::kTensor, true, offsetof(ek_add_rms_norm_quant_args, residual), 0, nullptr},
-    {"y", Kind::kTensor, true, offsetof(ek_add_rms_norm_quant_args, y), 0, nullptr},
-    {"scale", Kind::kTensor, true, offsetof(ek_add_rms_norm_quant_args, scale), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_add_rms_norm_quant_args, eps), 0, nullptr},
-    {"weight_offset", Kind::kF32, false, offsetof(ek_add_rms_norm_quant_args, weight_offset), 0, nullptr},
-    {"group", Kind::kI32, false, offsetof(ek_add_rms_norm_quant_args, group), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_add_rms_norm_quant_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_add_rms_norm_quant_args, weight), 0, nullptr},
+    {"residual", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_quant_args, residual), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_quant_args, y), 0, nullptr},
+    {"scale", Kind::kTensor, true, false, offsetof(ek_add_rms_norm_quant_args, scale), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_add_rms_norm_quant_args, eps), 0, nullptr},
+    {"weight_offset", Kind::kF32, false, false, offsetof(ek_add_rms_norm_quant_args, weight_offset), 0, nullptr},
+    {"group", Kind::kI32, false, false, offsetof(ek_add_rms_norm_quant_args, group), 0, nullptr},
 };
 
 const ek_rms_norm_backward_args kRmsNormBackwardDefaults = EK_RMS_NORM_BACKWARD_ARGS;
 const Field kRmsNormBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_rms_norm_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_rms_norm_backward_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_rms_norm_backward_args, weight), 0, nullptr},
-    {"rstd", Kind::kTensor, false, offsetof(ek_rms_norm_backward_args, rstd), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_rms_norm_backward_args, dx), 0, nullptr},
-    {"dweight", Kind::kTensor, true, offsetof(ek_rms_norm_backward_args, dweight), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_rms_norm_backward_args, eps), 0, nullptr},
-    {"weight_offset", Kind::kF32, false, offsetof(ek_rms_norm_backward_args, weight_offset), 0, nullptr},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_rms_norm_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_rms_norm_backward_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_rms_norm_backward_args, weight), 0, nullptr},
+    {"rstd", Kind::kTensor, false, false, offsetof(ek_rms_norm_backward_args, rstd), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_rms_norm_backward_args, dx), 0, nullptr},
+    {"dweight", Kind::kTensor, true, false, offsetof(ek_rms_norm_backward_args, dweight), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_rms_norm_backward_args, eps), 0, nullptr},
+    {"weight_offset", Kind::kF32, false, false, offsetof(ek_rms_norm_backward_args, weight_offset), 0, nullptr},
 };
 
 const ek_layer_norm_backward_args kLayerNormBackwardDefaults = EK_LAYER_NORM_BACKWARD_ARGS;
 const Field kLayerNormBackwardFields[] = {
-    {"dy", Kind::kTensor, false, offsetof(ek_layer_norm_backward_args, dy), 0, nullptr},
-    {"x", Kind::kTensor, false, offsetof(ek_layer_norm_backward_args, x), 0, nullptr},
-    {"weight", Kind::kTensor, false, offsetof(ek_layer_norm_backward_args, weight), 0, nullptr},
-    {"mean", Kind::kTensor, false, offsetof(ek_layer_norm_backward_args, mean), 0, nullptr},
-    {"rstd", Kind::kTensor, false, offsetof(ek_layer_norm_backward_args, rstd), 0, nullptr},
-    {"dx", Kind::kTensor, true, offsetof(ek_layer_norm_backward_args, dx), 0, nullptr},
-    {"dweight", Kind::kTensor, true, offsetof(ek_layer_norm_backward_args, dweight), 0, nullptr},
-    {"dbias", Kind::kTensor, true, offsetof(ek_layer_norm_backward_args, dbias), 0, nullptr},
-    {"eps", Kind::kF32, false, offsetof(ek_layer_norm_backward_args, eps), 0, nullptr},
+    {"dy", Kind::kTensor, false, false, offsetof(ek_layer_norm_backward_args, dy), 0, nullptr},
+    {"x", Kind::kTensor, false, false, offsetof(ek_layer_norm_backward_args, x), 0, nullptr},
+    {"weight", Kind::kTensor, false, false, offsetof(ek_layer_norm_backward_args, weight), 0, nullptr},
+    {"mean", Kind::kTensor, false, false, offsetof(ek_layer_norm_backward_args, mean), 0, nullptr},
+    {"rstd", Kind::kTensor, false, false, offsetof(ek_layer_norm_backward_args, rstd), 0, nullptr},
+    {"dx", Kind::kTensor, true, false, offsetof(ek_layer_norm_backward_args, dx), 0, nullptr},
+    {"dweight", Kind::kTensor, true, false, offsetof(ek_layer_norm_backward_args, dweight), 0, nullptr},
+    {"dbias", Kind::kTensor, true, false, offsetof(ek_layer_norm_backward_args, dbias), 0, nullptr},
+    {"eps", Kind::kF32, false, false, offsetof(ek_layer_norm_backward_args, eps), 0, nullptr},
 };
 
 const OpInfo kOps[] = {

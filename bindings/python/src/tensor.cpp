@@ -302,12 +302,8 @@ bool import_tensor(PyObject* object, bool writable, Context* context, const char
       out->table = way.table;
       ok = way.table->tensor_from_object(object, &out->tensor) == 0;
       break;
-    case Way::kBuffer:
-      ok = import_buffer(object, writable, op, name, out);
-      break;
-    case Way::kDlpack:
-      ok = import_dlpack(object, writable, context, op, name, out);
-      break;
+    case Way::kBuffer: ok = import_buffer(object, writable, op, name, out); break;
+    case Way::kDlpack: ok = import_dlpack(object, writable, context, op, name, out); break;
   }
   if (!ok) release_tensor(out);
   return ok;
@@ -389,7 +385,8 @@ PyObject* make_dlpack(PyObject*, PyObject* args) {
   }
   e->owner = Py_NewRef(owner);
   const ek_tensor tensor = {pointer, {type, id}, static_cast<int32_t>(ndim), dtype, e->shape, e->strides, 0};
-  e->versioned = {{1, 1}, e, [](ManagedTensorVersioned* m) { free_export(static_cast<Export*>(m->manager)); }, 0, tensor};
+  e->versioned = {
+      {1, 1}, e, [](ManagedTensorVersioned* m) { free_export(static_cast<Export*>(m->manager)); }, 0, tensor};
   e->legacy = {tensor, e, [](ManagedTensor* m) { free_export(static_cast<Export*>(m->manager)); }};
   PyObject* capsule = versioned ? PyCapsule_New(&e->versioned, "dltensor_versioned", destroy_versioned)
                                 : PyCapsule_New(&e->legacy, "dltensor", destroy_legacy);

@@ -8,11 +8,17 @@ namespace {
 
 using GegluBackward = FormMap<GatedBackwardMap<GeluErf>, GatedBackwardMap<GeluTanh>>;
 
-const char* why_not_vec(const GegluBackwardArgs& a, const Device&) { return map_why_not_vec(gated_backward_streams(a)); }
+const char* why_not_vec(const GegluBackwardArgs& a, const Device&) {
+  return map_why_not_vec(gated_backward_streams(a));
+}
 
-ek_status geglu_backward_cuda_vec(const GegluBackwardArgs& a, const Launch& l) { return map_cuda_vec(l, gated_backward_streams(a), GegluBackward(a.form)); }
+ek_status geglu_backward_cuda_vec(const GegluBackwardArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_backward_streams(a), GegluBackward(a.form));
+}
 
-ek_status geglu_backward_cuda(const GegluBackwardArgs& a, const Launch& l) { return map_cuda(l, gated_backward_streams(a), GegluBackward(a.form)); }
+ek_status geglu_backward_cuda(const GegluBackwardArgs& a, const Launch& l) {
+  return map_cuda(l, gated_backward_streams(a), GegluBackward(a.form));
+}
 
 }  // namespace
 

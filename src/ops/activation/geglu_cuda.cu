@@ -10,7 +10,9 @@ using Geglu = FormMap<GatedMap<Gate, GeluErf>, GatedMap<Gate, GeluTanh>>;
 
 const char* why_not_vec(const GegluArgs& a, const Device&) { return map_why_not_vec(gated_streams(a)); }
 
-ek_status geglu_cuda_vec(const GegluArgs& a, const Launch& l) { return map_cuda_vec(l, gated_streams(a), Geglu(a.form)); }
+ek_status geglu_cuda_vec(const GegluArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_streams(a), Geglu(a.form));
+}
 
 ek_status geglu_cuda(const GegluArgs& a, const Launch& l) { return map_cuda(l, gated_streams(a), Geglu(a.form)); }
 

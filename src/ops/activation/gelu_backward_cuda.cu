@@ -10,9 +10,13 @@ using GeluBackward = FormMap<UnaryBackwardMap<GeluErf>, UnaryBackwardMap<GeluTan
 
 const char* why_not_vec(const GeluBackwardArgs& a, const Device&) { return map_why_not_vec(unary_backward_streams(a)); }
 
-ek_status gelu_backward_cuda_vec(const GeluBackwardArgs& a, const Launch& l) { return map_cuda_vec(l, unary_backward_streams(a), GeluBackward(a.form)); }
+ek_status gelu_backward_cuda_vec(const GeluBackwardArgs& a, const Launch& l) {
+  return map_cuda_vec(l, unary_backward_streams(a), GeluBackward(a.form));
+}
 
-ek_status gelu_backward_cuda(const GeluBackwardArgs& a, const Launch& l) { return map_cuda(l, unary_backward_streams(a), GeluBackward(a.form)); }
+ek_status gelu_backward_cuda(const GeluBackwardArgs& a, const Launch& l) {
+  return map_cuda(l, unary_backward_streams(a), GeluBackward(a.form));
+}
 
 }  // namespace
 

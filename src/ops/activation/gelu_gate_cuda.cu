@@ -10,9 +10,13 @@ using GeluGate = FormMap<GatedMap<GatePlusOne, GeluErf>, GatedMap<GatePlusOne, G
 
 const char* why_not_vec(const GeluGateArgs& a, const Device&) { return map_why_not_vec(gated_streams(a)); }
 
-ek_status gelu_gate_cuda_vec(const GeluGateArgs& a, const Launch& l) { return map_cuda_vec(l, gated_streams(a), GeluGate(a.form)); }
+ek_status gelu_gate_cuda_vec(const GeluGateArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_streams(a), GeluGate(a.form));
+}
 
-ek_status gelu_gate_cuda(const GeluGateArgs& a, const Launch& l) { return map_cuda(l, gated_streams(a), GeluGate(a.form)); }
+ek_status gelu_gate_cuda(const GeluGateArgs& a, const Launch& l) {
+  return map_cuda(l, gated_streams(a), GeluGate(a.form));
+}
 
 }  // namespace
 

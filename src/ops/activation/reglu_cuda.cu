@@ -8,9 +8,13 @@ namespace {
 
 const char* why_not_vec(const RegluArgs& a, const Device&) { return map_why_not_vec(gated_streams(a)); }
 
-ek_status reglu_cuda_vec(const RegluArgs& a, const Launch& l) { return map_cuda_vec(l, gated_streams(a), GatedMap<Gate, Relu>()); }
+ek_status reglu_cuda_vec(const RegluArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_streams(a), GatedMap<Gate, Relu>());
+}
 
-ek_status reglu_cuda(const RegluArgs& a, const Launch& l) { return map_cuda(l, gated_streams(a), GatedMap<Gate, Relu>()); }
+ek_status reglu_cuda(const RegluArgs& a, const Launch& l) {
+  return map_cuda(l, gated_streams(a), GatedMap<Gate, Relu>());
+}
 
 }  // namespace
 

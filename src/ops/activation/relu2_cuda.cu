@@ -8,7 +8,9 @@ namespace {
 
 const char* why_not_vec(const Relu2Args& a, const Device&) { return map_why_not_vec(unary_streams(a)); }
 
-ek_status relu2_cuda_vec(const Relu2Args& a, const Launch& l) { return map_cuda_vec(l, unary_streams(a), UnaryMap<Relu2>()); }
+ek_status relu2_cuda_vec(const Relu2Args& a, const Launch& l) {
+  return map_cuda_vec(l, unary_streams(a), UnaryMap<Relu2>());
+}
 
 ek_status relu2_cuda(const Relu2Args& a, const Launch& l) { return map_cuda(l, unary_streams(a), UnaryMap<Relu2>()); }
 

@@ -8,7 +8,9 @@ namespace {
 
 const char* why_not_vec(const ReluArgs& a, const Device&) { return map_why_not_vec(unary_streams(a)); }
 
-ek_status relu_cuda_vec(const ReluArgs& a, const Launch& l) { return map_cuda_vec(l, unary_streams(a), UnaryMap<Relu>()); }
+ek_status relu_cuda_vec(const ReluArgs& a, const Launch& l) {
+  return map_cuda_vec(l, unary_streams(a), UnaryMap<Relu>());
+}
 
 ek_status relu_cuda(const ReluArgs& a, const Launch& l) { return map_cuda(l, unary_streams(a), UnaryMap<Relu>()); }
 

@@ -8,9 +8,13 @@ namespace {
 
 const char* why_not_vec(const SiluBackwardArgs& a, const Device&) { return map_why_not_vec(unary_backward_streams(a)); }
 
-ek_status silu_backward_cuda_vec(const SiluBackwardArgs& a, const Launch& l) { return map_cuda_vec(l, unary_backward_streams(a), UnaryBackwardMap<Silu>()); }
+ek_status silu_backward_cuda_vec(const SiluBackwardArgs& a, const Launch& l) {
+  return map_cuda_vec(l, unary_backward_streams(a), UnaryBackwardMap<Silu>());
+}
 
-ek_status silu_backward_cuda(const SiluBackwardArgs& a, const Launch& l) { return map_cuda(l, unary_backward_streams(a), UnaryBackwardMap<Silu>()); }
+ek_status silu_backward_cuda(const SiluBackwardArgs& a, const Launch& l) {
+  return map_cuda(l, unary_backward_streams(a), UnaryBackwardMap<Silu>());
+}
 
 }  // namespace
 

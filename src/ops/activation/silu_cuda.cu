@@ -8,7 +8,9 @@ namespace {
 
 const char* why_not_vec(const SiluArgs& a, const Device&) { return map_why_not_vec(unary_streams(a)); }
 
-ek_status silu_cuda_vec(const SiluArgs& a, const Launch& l) { return map_cuda_vec(l, unary_streams(a), UnaryMap<Silu>()); }
+ek_status silu_cuda_vec(const SiluArgs& a, const Launch& l) {
+  return map_cuda_vec(l, unary_streams(a), UnaryMap<Silu>());
+}
 
 ek_status silu_cuda(const SiluArgs& a, const Launch& l) { return map_cuda(l, unary_streams(a), UnaryMap<Silu>()); }
 

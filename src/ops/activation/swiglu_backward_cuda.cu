@@ -6,11 +6,17 @@
 namespace ek {
 namespace {
 
-const char* why_not_vec(const SwigluBackwardArgs& a, const Device&) { return map_why_not_vec(gated_backward_streams(a)); }
+const char* why_not_vec(const SwigluBackwardArgs& a, const Device&) {
+  return map_why_not_vec(gated_backward_streams(a));
+}
 
-ek_status swiglu_backward_cuda_vec(const SwigluBackwardArgs& a, const Launch& l) { return map_cuda_vec(l, gated_backward_streams(a), GatedBackwardMap<Silu>()); }
+ek_status swiglu_backward_cuda_vec(const SwigluBackwardArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_backward_streams(a), GatedBackwardMap<Silu>());
+}
 
-ek_status swiglu_backward_cuda(const SwigluBackwardArgs& a, const Launch& l) { return map_cuda(l, gated_backward_streams(a), GatedBackwardMap<Silu>()); }
+ek_status swiglu_backward_cuda(const SwigluBackwardArgs& a, const Launch& l) {
+  return map_cuda(l, gated_backward_streams(a), GatedBackwardMap<Silu>());
+}
 
 }  // namespace
 

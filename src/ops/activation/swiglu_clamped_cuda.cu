@@ -21,9 +21,13 @@ struct Map : MapFunctor {
 
 const char* why_not_vec(const SwigluClampedArgs& a, const Device&) { return map_why_not_vec(gated_streams(a)); }
 
-ek_status swiglu_clamped_cuda_vec(const SwigluClampedArgs& a, const Launch& l) { return map_cuda_vec(l, gated_streams(a), Map(a.alpha, a.limit)); }
+ek_status swiglu_clamped_cuda_vec(const SwigluClampedArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_streams(a), Map(a.alpha, a.limit));
+}
 
-ek_status swiglu_clamped_cuda(const SwigluClampedArgs& a, const Launch& l) { return map_cuda(l, gated_streams(a), Map(a.alpha, a.limit)); }
+ek_status swiglu_clamped_cuda(const SwigluClampedArgs& a, const Launch& l) {
+  return map_cuda(l, gated_streams(a), Map(a.alpha, a.limit));
+}
 
 }  // namespace
 

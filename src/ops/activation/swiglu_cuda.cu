@@ -8,9 +8,13 @@ namespace {
 
 const char* why_not_vec(const SwigluArgs& a, const Device&) { return map_why_not_vec(gated_streams(a)); }
 
-ek_status swiglu_cuda_vec(const SwigluArgs& a, const Launch& l) { return map_cuda_vec(l, gated_streams(a), GatedMap<Gate, Silu>()); }
+ek_status swiglu_cuda_vec(const SwigluArgs& a, const Launch& l) {
+  return map_cuda_vec(l, gated_streams(a), GatedMap<Gate, Silu>());
+}
 
-ek_status swiglu_cuda(const SwigluArgs& a, const Launch& l) { return map_cuda(l, gated_streams(a), GatedMap<Gate, Silu>()); }
+ek_status swiglu_cuda(const SwigluArgs& a, const Launch& l) {
+  return map_cuda(l, gated_streams(a), GatedMap<Gate, Silu>());
+}
 
 }  // namespace
 

@@ -23,9 +23,9 @@ struct QuantParams {
 };
 
 // V values at element `column` of the row whose offsets are `at`.
-template <class T, bool kPaired, int V, bool kStream = true>
+template <class T, bool kPaired, int V>
 struct QuantItem {
-  MapInput<T, 2, kPaired, V, kStream && (V > 1)> input;
+  MapInput<T, 2, kPaired, V> input;
 
   __device__ __forceinline__ void load(const QuantParams<T>& p, const int64_t (&at)[4], int64_t column) {
     const int64_t here[2] = {at[0] + column * p.step, at[1] + column * p.step};
@@ -48,10 +48,7 @@ struct QuantItem {
 template <class Q, class T, int V>
 __device__ __forceinline__ void quant_store(const QuantParams<T>& p, const int64_t (&at)[4], int64_t column,
                                             const Quantizer<Q>& quantize, const float (&v)[V]) {
-  float q[V];
-#pragma unroll
-  for (int i = 0; i < V; ++i) q[i] = quantize(v[i]);
-  store_vec(static_cast<Q*>(p.y) + at[2] + column, pack<Q>(q));
+  store_vec(static_cast<Q*>(p.y) + at[2] + column, quantize(v));
 }
 
 // One scale for a row, the row in registers: kValues of a thread. Items are rows.
@@ -133,7 +130,7 @@ __global__ void __launch_bounds__(kQuantAnyThreads)
   float most = 0.f;
   for (int64_t column = begin + thread * V; column < end; column += team * V) {
     float v[V];
-    QuantItem<T, kPaired, V, false> values;  // kept in L2 for the second time
+    QuantItem<T, kPaired, V> values;
     values.load(p, at, column);
     most = values.values(v, most);
   }
@@ -172,7 +169,7 @@ ek_status quant_slabs(const SwigluQuantArgs& a, int64_t per_row, int64_t size, F
   const int64_t wide = interleaved ? 2 * size : size;
   const int64_t step[4] = {wide, wide, size, a.scale.stride[a.lead]};
   const Rows<4> rows = make_rows<4>(a.lead, {&a.x, up.tensor, &a.y, &a.scale});
-  return for_each_slab(rows, per_row, step, [&](const RowItems<4>& items, const int64_t(&at)[4]) {
+  return for_each_slab(rows, per_row, step, [&](const RowItems<4>& items, const int64_t (&at)[4]) {
     QuantParams<T> p;
     p.in[0] = a.x.ptr<const T>() + at[0];
     p.in[1] = up.tensor->ptr<const T>() + (interleaved ? 1 : up.shift) + at[1];
@@ -223,7 +220,8 @@ const char* why_not_vec(const SwigluQuantArgs& a, const Device&) {
   const int vector = vector_size(a);
   if (a.dim % vector || group_size(a) % vector) return "dim or group is not a multiple of a vector";
   if (a.dim == 0 || a.dim >= int64_t(1) << 31) return "dim is 0, or 2^31 or more";
-  if (!rows_aligned(a.x, a.lead, 16) || !rows_aligned(a.up, a.lead, 16)) return "rows of x or up are not 16-byte aligned";
+  if (!rows_aligned(a.x, a.lead, 16) || !rows_aligned(a.up, a.lead, 16))
+    return "rows of x or up are not 16-byte aligned";
   if (!rows_aligned(a.y, a.lead, vector)) return "rows of y are not aligned to a vector";
   return nullptr;
 }

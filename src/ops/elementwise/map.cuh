@@ -91,20 +91,9 @@ struct MapParams {
   RowItems<kIn + kOut> items;
 };
 
-template <bool kStream, class T, int N>
-__device__ __forceinline__ Vec<T, N> map_load(const T* p) {
-  if constexpr (kStream && kMapStreamLoads) return load_vec_stream<T, N>(p);
-  return load_vec<T, N>(p);
-}
-template <bool kStream, class T, int N>
-__device__ __forceinline__ void map_store(T* p, const Vec<T, N>& v) {
-  if constexpr (kStream && kMapStreamStores) return store_vec_stream<T, N>(p, v);
-  store_vec<T, N>(p, v);
-}
-
 // V elements of each input. Pairs stay as they lie in memory until they are used: the first half of the vector in
 // raw[kIn - 2], the second in raw[kIn - 1].
-template <class S, int kIn, bool kPaired, int V, bool kStream>
+template <class S, int kIn, bool kPaired, int V>
 struct MapInput {
   static constexpr int kPlain = kPaired ? kIn - 2 : kIn;
   Vec<S, V> raw[kIn];
@@ -112,12 +101,12 @@ struct MapInput {
   // From offsets at[0 .. kIn) on
   __device__ __forceinline__ void load(const S* const (&in)[kIn], const int64_t* at) {
 #pragma unroll
-    for (int t = 0; t < kPlain; ++t) raw[t] = map_load<kStream, S, V>(in[t] + at[t]);
+    for (int t = 0; t < kPlain; ++t) raw[t] = load_vec<S, V>(in[t] + at[t]);
     if constexpr (kPaired && V == 1) {
-      raw[kPlain] = map_load<kStream, S, 1>(in[kPlain] + at[kPlain]);  // a pair may be misaligned
-      raw[kPlain + 1] = map_load<kStream, S, 1>(in[kPlain] + at[kPlain] + 1);
+      raw[kPlain] = load_vec<S, 1>(in[kPlain] + at[kPlain]);  // a pair may be misaligned
+      raw[kPlain + 1] = load_vec<S, 1>(in[kPlain] + at[kPlain] + 1);
     } else if constexpr (kPaired) {
-      const Vec<S, 2 * V> both = map_load<kStream, S, 2 * V>(in[kPlain] + at[kPlain]);
+      const Vec<S, 2 * V> both = load_vec<S, 2 * V>(in[kPlain] + at[kPlain]);
 #pragma unroll
       for (int i = 0; i < V; ++i) raw[kPlain].v[i] = both.v[i], raw[kPlain + 1].v[i] = both.v[V + i];
     }
@@ -137,9 +126,9 @@ struct MapInput {
 };
 
 // V elements of each stream, at offsets `at` of the tensors.
-template <class S, class D, int kIn, int kOut, bool kPaired, int V, bool kStream>
+template <class S, class D, int kIn, int kOut, bool kPaired, int V>
 struct MapItem {
-  MapInput<S, kIn, kPaired, V, kStream> input;
+  MapInput<S, kIn, kPaired, V> input;
   int64_t at[kIn + kOut];
 
   __device__ __forceinline__ void locate(const RowItems<kIn + kOut>& items, uint32_t item) {
@@ -165,22 +154,22 @@ struct MapItem {
         p[0] = from_float<D>(both[0]);
         p[1] = from_float<D>(both[1]);
       } else {
-        map_store<kStream>(p, pack<D>(both));
+        store_vec(p, pack<D>(both));
       }
     } else {
 #pragma unroll
-      for (int t = 0; t < kOut; ++t) map_store<kStream>(out[t] + at[kIn + t], pack<D>(y[t]));
+      for (int t = 0; t < kOut; ++t) store_vec(out[t] + at[kIn + t], pack<D>(y[t]));
     }
   }
 };
 
 // Items of V elements, U in each thread, a block's items side by side.
 template <class F, class S, class D, bool kPaired, int V, int U>
-__global__ void __launch_bounds__(kMapWideThreads)
+__global__ void __launch_bounds__(kMapThreads)
     map_kernel(const __grid_constant__ MapParams<S, D, F::kIn, F::kOut> p, F f) {
   pdl_launch();
   const uint32_t first = blockIdx.x * (U * blockDim.x) + threadIdx.x;
-  MapItem<S, D, F::kIn, F::kOut, kPaired, V, (U > 1 && V > 1)> item[U];
+  MapItem<S, D, F::kIn, F::kOut, kPaired, V> item[U];
 #pragma unroll
   for (int u = 0; u < U; ++u) item[u].locate(p.items, first + u * blockDim.x);
 
@@ -196,7 +185,7 @@ __global__ void __launch_bounds__(kMapWideThreads)
 
   // What a flat range has beyond its last whole vector
   if (V > 1 && blockIdx.x == 0 && threadIdx.x < p.tail) {
-    MapItem<S, D, F::kIn, F::kOut, kPaired, 1, false> rest = {};
+    MapItem<S, D, F::kIn, F::kOut, kPaired, 1> rest = {};
     rest.shift(static_cast<int64_t>(p.items.count) * V + threadIdx.x);
     rest.input.load(p.in, rest.at);
     rest.compute_and_store(f, p.out);
@@ -220,25 +209,18 @@ ek_status map_launch(const Launch& l, const Streams<F::kIn, F::kOut>& s, const F
   int64_t step[kStreams], done = 0;
   for (int t = 0; t < kStreams; ++t) step[t] = V * s.width(t);
 
-  return for_each_slab(rows, per_row, step, [&](const RowItems<kStreams>& items, const int64_t(&at)[kStreams]) {
+  return for_each_slab(rows, per_row, step, [&](const RowItems<kStreams>& items, const int64_t (&at)[kStreams]) {
     MapParams<S, D, F::kIn, F::kOut> p;
     for (int t = 0; t < F::kIn; ++t) p.in[t] = s.in[t].tensor->template ptr<S>() + s.in[t].shift + at[t];
     for (int t = 0; t < F::kOut; ++t) p.out[t] = s.out[t].tensor->template ptr<D>() + s.out[t].shift + at[F::kIn + t];
     p.items = items;
     done += items.count;
-    p.tail = done == per_row ? static_cast<uint32_t>(width % V) : 0;  // not 0 only in a flat range, whose last slab this is
+    p.tail =
+        done == per_row ? static_cast<uint32_t>(width % V) : 0;  // not 0 only in a flat range, whose last slab this is
 
-    if constexpr (V == 1) {
-      const unsigned blocks = grid_blocks(items.count, kMapScalarUnroll * kMapWideThreads);
-      return launch(l, map_kernel<F, S, D, kPaired, 1, kMapScalarUnroll>, {blocks, kMapWideThreads}, p, f);
-    } else {
-      constexpr int kUnroll = map_unroll(kPaired ? F::kIn - 1 : F::kIn);
-      const MapConfig config = choose_map(items.count, l.device.processors);
-      const unsigned blocks = grid_blocks(items.count, (config.wide ? kUnroll : 1) * config.threads);
-      const dim3 threads(static_cast<unsigned>(config.threads));
-      if (config.wide) return launch(l, map_kernel<F, S, D, kPaired, V, kUnroll>, {blocks, threads}, p, f);
-      return launch(l, map_kernel<F, S, D, kPaired, V, 1>, {blocks, threads}, p, f);
-    }
+    constexpr int kItems = V == 1 ? kMapScalarItems : 1;
+    const unsigned blocks = grid_blocks(items.count, kItems * kMapThreads);
+    return launch(l, map_kernel<F, S, D, kPaired, V, kItems>, {blocks, kMapThreads}, p, f);
   });
 }
 

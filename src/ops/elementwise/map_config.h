@@ -9,37 +9,24 @@ namespace ek {
 
 // ---- map.cuh: unary, binary, gated ----------------------------------------------------------------------------------
 
-// Short calls are bound by latency: one vector for each thread, spread over as many SMs as there are small blocks.
-constexpr int kMapSmallThreads = 128;
-// Up to this many items for each SM a call counts as short. 16 small blocks fill an SM of 2048 threads once.
-constexpr int kMapSmallItems = 16 * kMapSmallThreads;
-
-// Long calls are bound by memory: larger blocks, several vectors in flight in each thread before the first is used.
-constexpr int kMapWideThreads = 256;
-constexpr int kMapScalarUnroll = 4;
-// Loads (of 16 bytes) that a thread of a wide block has in flight; items are as many as have that many loads.
-constexpr int map_unroll(int loads) { return loads <= 1 ? 4 : 2; }
-
-// Wide blocks read and write evict-first: what they stream is larger than L2 will hold for the next kernel.
-constexpr bool kMapStreamLoads = true;
-constexpr bool kMapStreamStores = true;
-
-struct MapConfig {
-  bool wide;
-  int threads;
-};
-
-constexpr MapConfig choose_map(int64_t items, int processors) {
-  const bool wide = items > static_cast<int64_t>(processors) * kMapSmallItems;
-  return {wide, wide ? kMapWideThreads : kMapSmallThreads};
-}
+// One 16-byte vector of each stream in a thread and plain loads and stores: on an H200 that is the speed of a copy at every
+// size. More vectors in a thread, larger blocks and evict-first accesses were all slower (docs/measured-facts.md).
+constexpr int kMapThreads = 256;
+// Elements of a thread where there are no vectors.
+constexpr int kMapScalarItems = 4;
 
 // ---- transpose.cuh ----------------------------------------------------------------------------------------------------
 
-// 64 x 64 tiles: segments of 128 bytes on both sides for 2-byte elements, 256 for 4-byte ones; 8 or 16 KB of shared
-// memory, so that an SM holds 8 blocks whose loads and stores overlap.
-constexpr int kTransposeTile = 64;
+// Square tiles of 2- and 4-byte elements: segments of 128 and 256 bytes on both sides, and 8 or 16 KB of shared memory,
+// so that an SM holds 8 blocks whose loads and stores overlap. 64, or 128 for 2-byte elements.
+constexpr int kTransposeTile2 = 64;
+constexpr int kTransposeTile4 = 64;
 constexpr int kTransposeThreads = 256;
+// Blocks of an SM that registers must allow: 8 (32 registers) are enough for the two vectors that a thread holds of a
+// 2-byte tile, others need more for all their loads to be in flight together.
+constexpr int transpose_blocks(int bytes, bool vectors) {
+  return bytes == 2 && vectors && kTransposeTile2 == 64 ? 8 : 5;
+}
 // Tiles are visited in bands of so many columns of x, so that the blocks that run together touch long pieces of rows
 // of both x and y.
 constexpr int kTransposeBand = 8;
@@ -47,7 +34,7 @@ constexpr int kTransposeBand = 8;
 // ---- upsample_nearest_2x ----------------------------------------------------------------------------------------------
 
 constexpr int kUpsampleThreads = 256;
-constexpr int kUpsampleUnroll = 2;
+constexpr int kUpsampleUnroll = 1;
 
 // ---- swiglu_quant -----------------------------------------------------------------------------------------------------
 

@@ -56,10 +56,11 @@ struct TransposeParams {
 };
 
 // kTile * kTile elements as words, [column j of x][word i / kPer], in chunks of 16 bytes. Chunks of a row are permuted
-// by its number: without that, the 8 rows that a warp writes at once would share their banks.
-template <class E>
+// by a number that differs between the rows that a warp writes at once, which would share their banks otherwise: every
+// kVec-th row if x comes in vectors, neighbours if not.
+template <class E, bool kVectorX>
 struct TransposeTile {
-  static constexpr int kTile = kTransposeTile;
+  static constexpr int kTile = sizeof(E) == 2 ? kTransposeTile2 : kTransposeTile4;
   static constexpr int kVec = 16 / static_cast<int>(sizeof(E));
   static constexpr int kPer = 4 / static_cast<int>(sizeof(E));  // elements in a word
   static constexpr int kWords = kTile / kPer;                   // in a row
@@ -68,9 +69,11 @@ struct TransposeTile {
 
   uint4 chunks[kTile * kChunks];
 
-  __device__ __forceinline__ static int chunk(int j, int c) { return j * kChunks + (c ^ ((j / kVec + j) & 7)); }
-  __device__ __forceinline__ uint32_t& word(int j, int w) {
-    return reinterpret_cast<uint32_t*>(&chunks[chunk(j, w / 4)])[w % 4];
+  __device__ __forceinline__ static int chunk(int j, int c) {
+    return j * kChunks + (c ^ ((kVectorX ? j / kVec : j) & 7));
+  }
+  __device__ __forceinline__ uint32_t* word(int j, int w) {
+    return reinterpret_cast<uint32_t*>(&chunks[chunk(j, w / 4)]) + w % 4;
   }
 };
 
@@ -90,105 +93,113 @@ __device__ __forceinline__ void transpose_join(const uint4 (&rows)[2], uint32_t 
 
 // x to shared memory. The tile starts at x and has `rows` and `columns` of it.
 template <class E, bool kVector>
-__device__ __forceinline__ void transpose_load(TransposeTile<E>& tile, const E* x, int64_t stride, int rows,
+__device__ __forceinline__ void transpose_load(TransposeTile<E, kVector>& tile, const E* x, int64_t stride, int rows,
                                                int columns) {
-  using Tile = TransposeTile<E>;
-  constexpr int kVec = Tile::kVec, kPer = Tile::kPer;
+  using Tile = TransposeTile<E, kVector>;
+  constexpr int kTile = Tile::kTile, kVec = Tile::kVec, kPer = Tile::kPer;
   if constexpr (kVector) {
     // A warp: 8 vectors side by side (128 bytes of a row), 4 words down
-    constexpr int kUnits = Tile::kWords * (Tile::kTile / kVec) / kTransposeThreads;
+    constexpr int kUnits = Tile::kWords * (kTile / kVec) / kTransposeThreads, kWide = kTile / kVec / 8;
     uint4 raw[kUnits][kPer];
-    int j[kUnits], w[kUnits];
+    uint32_t* to[kUnits];
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       const int unit = threadIdx.x + u * kTransposeThreads, lane = unit % 32, warp = unit / 32;
-      constexpr int kWide = Tile::kTile / kVec / 8;  // warps side by side
-      j[u] = (warp % kWide * 8 + lane % 8) * kVec;
-      w[u] = warp / kWide * 4 + lane / 8;
+      const int j = (warp % kWide * 8 + lane % 8) * kVec, w = warp / kWide * 4 + lane / 8;
+      const E* from = x + w * kPer * stride + j;
+      to[u] = tile.word(j, w);
 #pragma unroll
-      for (int i = 0; i < kPer; ++i)
-        if (w[u] * kPer + i < rows && j[u] < columns)
-          raw[u][i] = *reinterpret_cast<const uint4*>(x + (w[u] * kPer + i) * stride + j[u]);
+      for (int i = 0; i < kPer; ++i, from += stride)
+        if (w * kPer + i < rows && j < columns) raw[u][i] = *reinterpret_cast<const uint4*>(from);
     }
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
       uint32_t words[kVec];
       transpose_join(raw[u], words);
 #pragma unroll
-      for (int i = 0; i < kVec; ++i) tile.word(j[u] + i, w[u]) = words[i];
+      for (int i = 0; i < kVec; ++i) to[u][i * Tile::kWords] = words[i];  // rows j .. j + kVec are permuted alike
     }
   } else {
     // A warp: 32 elements side by side, and those below that share their words
-    constexpr int kUnits = Tile::kWords * Tile::kTile / kTransposeThreads;
+    constexpr int kUnits = Tile::kWords * kTile / kTransposeThreads, kDown = kTransposeThreads / kTile;
+    static_assert(kTransposeThreads % kTile == 0, "a thread stays in its column");
+    const int j = threadIdx.x % kTile, first = threadIdx.x / kTile;
+    const E* from = x + first * kPer * stride + j;
     E raw[kUnits][kPer];
 #pragma unroll
-    for (int u = 0; u < kUnits; ++u) {
-      const int unit = threadIdx.x + u * kTransposeThreads, j = unit % Tile::kTile, w = unit / Tile::kTile;
+    for (int u = 0; u < kUnits; ++u)
 #pragma unroll
       for (int i = 0; i < kPer; ++i) {
+        const int row = u * kDown * kPer + i;  // past the thread's first
         raw[u][i] = 0;
-        if (w * kPer + i < rows && j < columns) raw[u][i] = x[(w * kPer + i) * stride + j];
+        if (first * kPer + row < rows && j < columns) raw[u][i] = from[row * stride];
       }
-    }
 #pragma unroll
     for (int u = 0; u < kUnits; ++u) {
-      const int unit = threadIdx.x + u * kTransposeThreads, j = unit % Tile::kTile, w = unit / Tile::kTile;
       uint32_t word = raw[u][0];
       if constexpr (kPer == 2) word |= static_cast<uint32_t>(raw[u][1]) << 16;
-      tile.word(j, w) = word;
+      *tile.word(j, first + u * kDown) = word;
     }
   }
 }
 
-// Shared memory to y: here `rows` are those of y.
-template <class E, bool kVector>
-__device__ __forceinline__ void transpose_store(TransposeTile<E>& tile, E* y, int64_t stride, int rows,
+// Shared memory to y: here `rows` and `columns` are those of y.
+template <class E, bool kVectorX, bool kVector>
+__device__ __forceinline__ void transpose_store(TransposeTile<E, kVectorX>& tile, E* y, int64_t stride, int rows,
                                                 int columns) {
-  using Tile = TransposeTile<E>;
-  constexpr int kPerRow = kVector ? Tile::kChunks : Tile::kTile;
-#pragma unroll 4  // all 16 of a tile of elements would keep 16 addresses in registers
-  for (int u = 0; u < kPerRow * Tile::kTile / kTransposeThreads; ++u) {
-    const int unit = threadIdx.x + u * kTransposeThreads, j = unit / kPerRow, c = unit % kPerRow;
+  using Tile = TransposeTile<E, kVectorX>;
+  constexpr int kPerRow = kVector ? Tile::kChunks : Tile::kTile, kDown = kTransposeThreads / kPerRow;
+  static_assert(kTransposeThreads % kPerRow == 0, "a thread stays in its column");
+  const int c = threadIdx.x % kPerRow, first = threadIdx.x / kPerRow;
+  y += first * stride + c * (kVector ? Tile::kVec : 1);
+  if (c * (kVector ? Tile::kVec : 1) >= columns) return;
+  // All 16 addresses of a tile of elements would need too many registers, so 4 at a time.
+#pragma unroll 4
+  for (int u = 0; u < Tile::kTile / kDown; ++u, y += kDown * stride) {
+    const int j = first + u * kDown;
+    if (j >= rows) continue;
     if constexpr (kVector) {
-      if (j < rows && c * Tile::kVec < columns)
-        *reinterpret_cast<uint4*>(y + j * stride + c * Tile::kVec) = tile.chunks[Tile::chunk(j, c)];
+      *reinterpret_cast<uint4*>(y) = tile.chunks[Tile::chunk(j, c)];
     } else {
-      if (j < rows && c < columns)
-        y[j * stride + c] = reinterpret_cast<const E*>(&tile.word(j, c / Tile::kPer))[c % Tile::kPer];
+      *y = reinterpret_cast<const E*>(tile.word(j, c / Tile::kPer))[c % Tile::kPer];
     }
   }
 }
 
 template <class E, bool kVectorX, bool kVectorY>
-__global__ void __launch_bounds__(kTransposeThreads) transpose_kernel(const __grid_constant__ TransposeParams<E> p) {
-  __shared__ TransposeTile<E> tile;
+__global__ void __launch_bounds__(kTransposeThreads, transpose_blocks(sizeof(E), kVectorX))
+    transpose_kernel(const __grid_constant__ TransposeParams<E> p) {
+  constexpr int kTile = TransposeTile<E, kVectorX>::kTile;
+  __shared__ TransposeTile<E, kVectorX> tile;
   pdl_launch();
-  // The block's tile: matrix, band, then column by column within a row of the band
+  // The block's tile: matrix, band, then row by row of tiles in the band
   int64_t at[2];
   const uint32_t index = p.tiles.locate(blockIdx.x, at);
   const uint32_t band = p.band.divide(index), in_band = index - band * p.band.divisor;
-  const uint32_t left = p.columns - band * kTransposeBand, width = left < kTransposeBand ? left : kTransposeBand;
-  const int64_t i = static_cast<int64_t>(in_band / width) * kTransposeTile;
-  const int64_t j = static_cast<int64_t>(band * kTransposeBand + in_band % width) * kTransposeTile;
-
-  const int rows = static_cast<int>(p.m - i < kTransposeTile ? p.m - i : kTransposeTile);
-  const int columns = static_cast<int>(p.n - j < kTransposeTile ? p.n - j : kTransposeTile);
+  const uint32_t left = p.columns - band * kTransposeBand;
+  uint32_t down = in_band / kTransposeBand, across = in_band % kTransposeBand;
+  if (left < kTransposeBand) down = in_band / left, across = in_band % left;  // the last band may be narrower
+  const int64_t i = static_cast<int64_t>(down) * kTile;
+  const int64_t j = static_cast<int64_t>(band * kTransposeBand + across) * kTile;
+  const int rows = static_cast<int>(p.m - i < kTile ? p.m - i : kTile);
+  const int columns = static_cast<int>(p.n - j < kTile ? p.n - j : kTile);
 
   pdl_wait();
   transpose_load<E, kVectorX>(tile, p.x + at[0] + i * p.x_stride + j, p.x_stride, rows, columns);
   __syncthreads();
-  transpose_store<E, kVectorY>(tile, p.y + at[1] + j * p.y_stride + i, p.y_stride, columns, rows);
+  transpose_store<E, kVectorX, kVectorY>(tile, p.y + at[1] + j * p.y_stride + i, p.y_stride, columns, rows);
 }
 
 // ---- launch -----------------------------------------------------------------------------------------------------------
 
 template <class E, bool kVectorX, bool kVectorY>
 ek_status transpose_launch(const Launch& l, const Transpose& t) {
-  const int64_t rows = (t.m + kTransposeTile - 1) / kTransposeTile, columns = (t.n + kTransposeTile - 1) / kTransposeTile;
+  constexpr int kTile = TransposeTile<E, kVectorX>::kTile;
+  const int64_t rows = (t.m + kTile - 1) / kTile, columns = (t.n + kTile - 1) / kTile;
   // NOTE: a matrix has fewer than kMaxItems tiles, since 2^31 of them, of one row or column each, are 256 GB of 2-byte
   // elements on either side. So slabs are whole matrices, and the steps inside one are not used.
   const int64_t step[2] = {0, 0};
-  return for_each_slab(t.batch, rows * columns, step, [&](const RowItems<2>& tiles, const int64_t(&at)[2]) {
+  return for_each_slab(t.batch, rows * columns, step, [&](const RowItems<2>& tiles, const int64_t (&at)[2]) {
     TransposeParams<E> p;
     p.x = static_cast<const E*>(t.x) + at[0];
     p.y = static_cast<E*>(t.y) + at[1];

@@ -11,9 +11,9 @@ namespace {
 // Rows are the dims of x outside the last one, with the strides of y doubled where pixels are: x, y.
 struct Upsample {
   Rows<2> rows;
-  int64_t dim;             // of x
-  int64_t right, below;    // from a copy to the next one, in elements of y; right only in nhwc
-  int grow;                // elements of y for one of x in a copy
+  int64_t dim;           // of x
+  int64_t right, below;  // from a copy to the next one, in elements of y; right only in nhwc
+  int grow;              // elements of y for one of x in a copy
 };
 
 Upsample problem(const UpsampleNearest2xArgs& a) {
@@ -43,7 +43,6 @@ struct UpsampleParams {
 template <class E, bool kNchw, int V>
 __global__ void __launch_bounds__(kUpsampleThreads) upsample_kernel(const __grid_constant__ UpsampleParams<E> p) {
   constexpr int U = kUpsampleUnroll, kGrow = kNchw ? 2 : 1;
-  constexpr bool kStream = V > 1;
   pdl_launch();
   const uint32_t first = blockIdx.x * (U * kUpsampleThreads) + threadIdx.x;
   int64_t at[U][2];
@@ -58,7 +57,7 @@ __global__ void __launch_bounds__(kUpsampleThreads) upsample_kernel(const __grid
   Vec<E, V> in[U];
 #pragma unroll
   for (int u = 0; u < U; ++u)
-    if (first + u * kUpsampleThreads < p.items.count) in[u] = map_load<kStream, E, V>(p.x + at[u][0]);
+    if (first + u * kUpsampleThreads < p.items.count) in[u] = load_vec<E, V>(p.x + at[u][0]);
 #pragma unroll
   for (int u = 0; u < U; ++u) {
     if (first + u * kUpsampleThreads >= p.items.count) break;
@@ -69,13 +68,13 @@ __global__ void __launch_bounds__(kUpsampleThreads) upsample_kernel(const __grid
       Vec<E, 2 * V> out;
 #pragma unroll
       for (int i = 0; i < V; ++i) out.v[2 * i] = out.v[2 * i + 1] = in[u].v[i];
-      map_store<kStream>(y, out);
-      map_store<kStream>(y + p.below, out);
+      store_vec(y, out);
+      store_vec(y + p.below, out);
     } else {
-      map_store<kStream>(y, in[u]);
-      map_store<kStream>(y + p.right, in[u]);
-      map_store<kStream>(y + p.below, in[u]);
-      map_store<kStream>(y + p.below + p.right, in[u]);
+      store_vec(y, in[u]);
+      store_vec(y + p.right, in[u]);
+      store_vec(y + p.below, in[u]);
+      store_vec(y + p.below + p.right, in[u]);
     }
   }
 }
@@ -84,7 +83,7 @@ template <class E, bool kNchw, int V>
 ek_status upsample_launch(const UpsampleNearest2xArgs& a, const Launch& l) {
   const Upsample u = problem(a);
   const int64_t step[2] = {V, V * u.grow};
-  return for_each_slab(u.rows, u.dim / V, step, [&](const RowItems<2>& items, const int64_t(&at)[2]) {
+  return for_each_slab(u.rows, u.dim / V, step, [&](const RowItems<2>& items, const int64_t (&at)[2]) {
     const UpsampleParams<E> p = {a.x.ptr<const E>() + at[0], a.y.ptr<E>() + at[1], u.right, u.below, items};
     const unsigned blocks = grid_blocks(items.count, kUpsampleUnroll * kUpsampleThreads);
     return launch(l, upsample_kernel<E, kNchw, V>, {blocks, kUpsampleThreads}, p);
@@ -98,8 +97,7 @@ const char* why_not_vec(const UpsampleNearest2xArgs& a, const Device&) {
   if (reinterpret_cast<uintptr_t>(a.x.data) % (from * bytes) || reinterpret_cast<uintptr_t>(a.y.data) % 16)
     return "x or y does not start on a multiple of its vector";
   bool even = u.right % to == 0 && u.below % to == 0;
-  for (int d = 0; d < u.rows.ndim; ++d)
-    even = even && u.rows.stride[0][d] % from == 0 && u.rows.stride[1][d] % to == 0;
+  for (int d = 0; d < u.rows.ndim; ++d) even = even && u.rows.stride[0][d] % from == 0 && u.rows.stride[1][d] % to == 0;
   return even ? nullptr : "a row of x or y does not start on a multiple of its vector";
 }
 

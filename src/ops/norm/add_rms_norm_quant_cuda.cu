@@ -24,7 +24,8 @@ static NormCall add_rms_norm_quant_call(const AddRmsNormQuantArgs& a) {
   return c;
 }
 
-using AddRmsNormQuant = NormKernels<AddRmsNormQuantArgs, add_rms_norm_quant_call, NormInput::kAdd, /*kCentre=*/false, /*kQuant=*/true>;
+using AddRmsNormQuant =
+    NormKernels<AddRmsNormQuantArgs, add_rms_norm_quant_call, NormInput::kAdd, /*kCentre=*/false, /*kQuant=*/true>;
 
 const Kernel<AddRmsNormQuantArgs> kAddRmsNormQuantCuda[] = {
     {"add_rms_norm_quant_cuda_cluster", sm(90), AddRmsNormQuant::why_not_cluster, AddRmsNormQuant::cluster},

@@ -5,6 +5,8 @@
 #pragma once
 
 #include "cuda/math.cuh"
+#include "cuda/quant.cuh"
+#include "cuda/rows.cuh"
 #include "cuda/team.cuh"
 #include "cuda/vec.cuh"
 #include "ops/activation/formulas.h"
@@ -20,8 +22,9 @@ struct NormOp {
   using T = T_;
   using Out = Out_;
   static constexpr NormInput kInput = kInput_;
-  static constexpr bool kCentre = kCentre_;           // layer_norm: subtract the mean
-  static constexpr bool kQuant = sizeof(Out_) == 1;   // e4m3 or i8 with scales
+  static constexpr bool kCentre = kCentre_;          // layer_norm: subtract the mean
+  static constexpr bool kQuant = sizeof(Out_) == 1;  // e4m3 or i8 with scales
+  static constexpr int kBlock = norm_block(kInput == NormInput::kPlain, kCentre, kQuant);
 };
 
 // The tensors that are walked row by row.
@@ -35,8 +38,8 @@ struct NormCall {
   const Tensor *rstd = &kNone, *mean = &kNone, *scale = &kNone;
   ek_dtype dtype = 0, out = 0;
   int lead = 0;
-  int64_t dim = 0;     // what one norm runs over
-  int64_t parts = 1;   // norms side by side in a row, each with its own part of weight
+  int64_t dim = 0;    // what one norm runs over
+  int64_t parts = 1;  // norms side by side in a row, each with its own part of weight
   float eps = 0.f, weight_offset = 0.f;
   bool mean_of_squares = true;  // false: their sum
   bool gate_last = false;
@@ -53,26 +56,12 @@ struct NormParams {
   float* rstd;      // [rows] or null
   float* mean;      // [rows] or null
   float* scale;     // [rows, groups]
-  int64_t count, dim;
-  int32_t vectors;      // dim / kVec<T>
-  int32_t group;        // elements of a quantization group; 0: one scale for the row
-  int64_t scale_step;   // from one group's scale to the next
+  int64_t dim;
+  int32_t vectors;                   // dim / kVec<T>
+  int32_t group;                     // elements of a quantization group; 0: one scale for the row
+  int64_t scale_step;                // from one group's scale to the next
   float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
-  uint32_t zero[2];                  // 0: see hidden() in cuda/vec.cuh
-  // The usual case first and close together, so that a launch-bound kernel touches few lines of its arguments.
-  bool even;                   // row r of tensor t begins at r * step[t]
-  int64_t step[kNormTensors];
-  Rows<kNormTensors> rows;     // else
-
-  // Where row `row` begins in each tensor.
-  __device__ __forceinline__ void offsets(int64_t row, int64_t (&at)[kNormTensors]) const {
-    if (even) {
-#pragma unroll
-      for (int t = 0; t < kNormTensors; ++t) at[t] = row * step[t];
-    } else {
-      rows.offsets(row, at);
-    }
-  }
+  RowItems<kNormTensors> rows;
 };
 
 // Each row becomes `parts` rows of `dim`: one more dim, innermost, or part of the innermost where all tensors allow it.
@@ -109,14 +98,31 @@ NormParams<T, Out> norm_params(const NormCall& c) {
   p.scale_step = p.group ? c.scale->stride[c.lead] : 0;
   p.factor = c.mean_of_squares ? 1.f / static_cast<float>(c.dim) : 1.f;
   p.eps = c.eps;
-  p.zero[0] = p.zero[1] = 0;
   p.weight_offset = p.weight ? c.weight_offset : 1.f;  // kernels read 0 where there is no weight: a factor of 1
-  p.rows = make_rows<kNormTensors>(c.lead, {c.x, c.other, c.y, &NormCall::kNone, c.rstd, c.mean, c.scale});
-  if (c.parts > 1) norm_split_rows(p.rows, c.parts, c.dim, *c.weight ? true : false);
-  p.count = p.rows.count;
-  p.even = p.rows.ndim == 1;
-  for (int t = 0; t < kNormTensors; ++t) p.step[t] = p.rows.stride[t][0];
   return p;
+}
+
+// run(p) for slabs that together hold all rows: nearly always once.
+template <class T, class Out, class F>
+ek_status norm_for_each_slab(const NormCall& c, F&& run) {
+  const NormParams<T, Out> whole = norm_params<T, Out>(c);
+  Rows<kNormTensors> rows =
+      make_rows<kNormTensors>(c.lead, {c.x, c.other, c.y, &NormCall::kNone, c.rstd, c.mean, c.scale});
+  if (c.parts > 1) norm_split_rows(rows, c.parts, c.dim, *c.weight ? true : false);
+  const int64_t none[kNormTensors] = {};
+  return for_each_slab(rows, 1, none, [&](const RowItems<kNormTensors>& items, const int64_t (&at)[kNormTensors]) {
+    NormParams<T, Out> p = whole;
+    p.x += at[kNormX];
+    if (p.other) p.other += at[kNormOther];
+    if (p.weight) p.weight += at[kNormWeight];
+    p.y += at[kNormY];
+    if (p.rstd) p.rstd += at[kNormRstd];
+    if (p.mean) p.mean += at[kNormMean];
+    if (p.scale) p.scale += at[kNormScale];
+    p.rows = items;
+    if (p.rows.ndim == 0) p.rows.ndim = 1;  // a single row: any stride will do
+    return run(p);
+  });
 }
 
 // Why 16-byte vectors can't be used, or null.
@@ -138,31 +144,5 @@ inline const char* norm_not_groups(const NormCall& c, const NormConfig& config) 
     return "group is not 1, 2, 4 ... 32 vectors of 16 bytes";
   return nullptr;
 }
-
-// ---- quantization ----------------------------------------------------------------------------------------------------
-
-template <class Out>
-constexpr float kNormLimit = 1.f;
-template <>
-constexpr float kNormLimit<e4m3> = 448.f;
-template <>
-constexpr float kNormLimit<int8_t> = 127.f;
-
-// v / scale for many v: a product with the reciprocal and one correction give the quotient rounded to nearest, as the
-// division would. An infinite scale: the correction is switched off, since 0 * inf would make NaN of finite values.
-template <class Out>
-struct Quantizer {
-  float scale, reciprocal, divisor;
-
-  __device__ __forceinline__ explicit Quantizer(float amax) {
-    scale = (amax < 1e-20f ? 1e-20f : amax) / kNormLimit<Out>;  // NaN is not less and stays
-    reciprocal = 1.f / scale;
-    divisor = scale == __int_as_float(0x7f800000) ? 0.f : scale;
-  }
-  __device__ __forceinline__ float operator()(float v) const {
-    const float q = v * reciprocal;
-    return fmaf(fmaf(-q, divisor, v), reciprocal, q);
-  }
-};
 
 }  // namespace ek

@@ -13,44 +13,48 @@ namespace ek {
 struct NormConfig {
   int threads = 0;         // of a row, in one block; 0: this kernel does not take the row
   int vectors = 1;         // of a thread: the K of the kernels
-  int rows_per_block = 1;  // more than one only where a row has at most 32 threads
+  int rows_per_block = 1;  // more than one only where a row has at most 256 threads
   int cluster = 1;         // blocks of a row
   int stages = 0;          // backward_bulk: rows in shared memory
   int blocks_per_sm = 0;   // backward: persistent blocks
 };
 
 constexpr int64_t norm_ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-constexpr int norm_whole_warps(int64_t threads) { return static_cast<int>(norm_ceil_div(threads, 32) * 32); }
+// Of threads beyond any block's, just too many: they must not wrap around to a few.
+constexpr int norm_whole_warps(int64_t threads) {
+  return threads > 1 << 20 ? 1 << 20 : static_cast<int>(norm_ceil_div(threads, 32) * 32);
+}
 
 // ---- forward: the row in the registers of a warp or a block ----------------------------------------------------------
 
-// Threads of a block that holds several rows.
-constexpr int kNormWarpBlock = 256;
+// The least threads of a block: rows with fewer share one. Blocks of 64 leave a fifth of the bandwidth unused.
+constexpr int kNormWarpBlock = 128;
+
+// The most threads of a block with two vectors in each. An SM holds two blocks of 1024 threads only at 32 registers a
+// thread; the ops that need more stay at 512.
+constexpr int norm_block(bool plain, bool centre, bool quant) { return plain && !centre && !quant ? 1024 : 512; }
 
 struct NormVecEntry {
   int up_to;    // vectors of a row
-  int threads;  // 0: a block of as many warps as it takes
-  int vectors;  // of a thread: 2, 4 or 8
+  int threads;  // 0: as many whole warps as it takes
+  int vectors;  // of a thread
 };
 
-// Two loads in flight for each thread suffice while the SM is full of threads; wider rows hold more, because fewer,
-// larger barriers cost more than registers. Entries with more vectors than the kernel can hold are skipped.
+// Two vectors in a thread: with the SM full of threads of 32 registers that is fastest for every length, measured from
+// 64 to 16384 elements. Wider rows, where there are no clusters, hold more.
 constexpr NormVecEntry kNormVecTable[] = {
-    {8, 4, 2},    {16, 8, 2},   {32, 16, 2}, {64, 32, 2},              // bf16: up to 64, 128, 256, 512 elements
-    {128, 32, 4}, {256, 32, 8},                                       // 1024, 2048: a warp, still no barrier
-    {512, 0, 2},                                                      // 4096: 256 threads
-    {4096, 0, 4},                                                     // 8192: 256 threads ... 32768: 1024 threads
-    {8192, 0, 8},                                                     // 65536
+    {8, 4, 2},    {16, 8, 2},   {32, 16, 2},  {64, 32, 2},  // bf16: up to 64, 128, 256, 512 elements
+    {2048, 0, 2}, {4096, 0, 4}, {8192, 0, 8},               // blocks, of up to 16384, 32768, 65536
 };
 
-// max_vectors: what one thread can hold: 8, or 4 where there are two inputs.
-constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors) {
+// max_vectors: what one thread can hold: 8, or 4 where there are two inputs. block: see norm_block.
+constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, int block) {
   for (const NormVecEntry& e : kNormVecTable) {
-    if (vectors > e.up_to || e.vectors > max_vectors) continue;
     NormConfig c;
     c.vectors = e.vectors;
     c.threads = e.threads ? e.threads : norm_whole_warps(norm_ceil_div(vectors, e.vectors));
-    c.rows_per_block = e.threads ? kNormWarpBlock / e.threads : 1;
+    if (vectors > e.up_to || e.vectors > max_vectors || c.threads > (e.vectors == 2 ? block : 1024)) continue;
+    c.rows_per_block = static_cast<int>(norm_ceil_div(kNormWarpBlock, c.threads));
     return c;
   }
   return {};
@@ -58,20 +62,21 @@ constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors) {
 
 // ---- forward: the row in the registers of a cluster ------------------------------------------------------------------
 
-// Rows of more vectors go to a cluster where there are clusters. bf16: above 16384 elements.
-constexpr int kNormClusterFrom = 2048;
+// Rows that a block does not hold at two vectors in a thread go to a cluster where there are clusters.
+constexpr bool norm_wants_cluster(int64_t vectors, int block) { return vectors > 2 * block; }
 // Threads of a block, until the cluster has its full 8 blocks.
 constexpr int kNormClusterThreads = 512;
+constexpr int kNormClusterVectors = 2;  // of a thread, at least
 
-constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors) {
-  if (vectors <= kNormClusterFrom) return {};
-  for (int k = 4; k <= max_vectors; k *= 2) {
+constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, int block) {
+  if (!norm_wants_cluster(vectors, block)) return {};
+  for (int k = kNormClusterVectors; k <= max_vectors; k *= 2) {
     NormConfig c;
     c.vectors = k;
     c.cluster = 2;
     while (c.cluster < 8 && norm_ceil_div(vectors, c.cluster * k) > kNormClusterThreads) c.cluster *= 2;
     c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * k));
-    if (c.threads <= 1024) return c;
+    if (c.threads <= (k == 2 ? block : 1024)) return c;
   }
   return {};
 }
@@ -93,7 +98,7 @@ constexpr NormConfig norm_any_config(int64_t dim) {
 
 // ---- backward: persistent blocks, sums of dweight and dbias in registers ----------------------------------------------
 
-// Threads of a block: a thread holds up to 64 f32 sums, so that 512 threads of 128 registers fill an SM.
+// Threads of an SM, and the most of a block: a thread holds up to 64 f32 sums, so that 512 of 128 registers fill it.
 constexpr int kNormBackwardThreads = 512;
 constexpr int kNormBackwardWarpBlock = 128;
 
@@ -109,9 +114,7 @@ constexpr NormConfig norm_backward_vec_config(int64_t vectors) {
     c.vectors = e.vectors;
     c.threads = e.threads ? e.threads : norm_whole_warps(norm_ceil_div(vectors, e.vectors));
     c.rows_per_block = e.threads ? kNormBackwardWarpBlock / e.threads : 1;
-    const int block = c.threads * c.rows_per_block;
-    c.blocks_per_sm = (c.vectors <= 2 ? 1024 : 512) / block;  // about 60 and 120 registers
-    if (c.blocks_per_sm > 8) c.blocks_per_sm = 8;             // each block leaves a partial row behind
+    c.blocks_per_sm = kNormBackwardThreads / (c.threads * c.rows_per_block);
     return c;
   }
   return {};
@@ -122,9 +125,11 @@ constexpr int kNormBulkFrom = 128;
 constexpr int kNormBulkStages = 4;
 
 struct NormBulkEntry {
-  int up_to, vectors, blocks_per_sm;
+  int up_to;           // vectors of a row
+  int vectors;         // of a thread
+  int threads_per_sm;  // in blocks that stay
 };
-constexpr NormBulkEntry kNormBulkTable[] = {{512, 2, 2}, {1024, 4, 2}, {2048, 4, 1}, {4096, 8, 1}};
+constexpr NormBulkEntry kNormBulkTable[] = {{512, 2, 512}, {2048, 4, 512}, {4096, 8, 512}};
 
 constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_bytes, const Device& device) {
   if (vectors <= kNormBulkFrom) return {};
@@ -134,9 +139,9 @@ constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_byte
     NormConfig c;
     c.vectors = e.vectors;
     c.threads = norm_whole_warps(norm_ceil_div(vectors, e.vectors));
-    c.blocks_per_sm = e.blocks_per_sm;
+    c.blocks_per_sm = e.threads_per_sm / c.threads;
     // A stage is a row of x and one of dy. Each block also has 1 KB of the system's and less than 1 KB of ours.
-    const int64_t share = (device.smem_per_block + 1024) / e.blocks_per_sm - 2048, stage = 2 * 16 * vectors;
+    const int64_t share = (device.smem_per_block + 1024) / c.blocks_per_sm - 2048, stage = 2 * 16 * vectors;
     c.stages = static_cast<int>(share / stage < kNormBulkStages ? share / stage : kNormBulkStages);
     return c.stages >= 2 ? c : NormConfig{};
   }
@@ -151,37 +156,43 @@ constexpr int64_t norm_backward_slices(int64_t rows) {
 
 // ---- group_norm: a group takes the place of the row ------------------------------------------------------------------
 
-// The group in the registers of a block (narrow) or of a cluster. bf16: up to 16 KB by a block, 1 MB by a cluster.
+// Groups of more vectors go to a cluster where there are clusters, so that a few groups use all SMs. bf16: above 16 KB.
 constexpr int kGroupNormClusterFrom = 1024;
+// Threads of a block, until the cluster has its full 8 blocks.
+constexpr int kGroupNormClusterThreads = 256;
 
-constexpr NormConfig group_norm_config(int64_t vectors, bool clusters) {
-  if (clusters && vectors > kGroupNormClusterFrom) {
-    for (int k = 4; k <= 8; k *= 2) {
-      NormConfig c;
-      c.vectors = k;
-      c.cluster = 2;
-      while (c.cluster < 8 && norm_ceil_div(vectors, c.cluster * k) > 256) c.cluster *= 2;
-      c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * k));
-      if (c.threads <= 1024) return c;
-    }
-    return {};
-  }
-  if (clusters) return {};
-  for (int k = 1; k <= 8; k *= 2) {
+// The group in the registers of a cluster: 16-bit and f32 alike up to 1 MB.
+constexpr NormConfig group_norm_cluster_config(int64_t vectors) {
+  if (vectors <= kGroupNormClusterFrom) return {};
+  for (int k = 4; k <= 8; k *= 2) {
     NormConfig c;
     c.vectors = k;
-    c.threads = norm_whole_warps(norm_ceil_div(vectors > 0 ? vectors : 1, k));
-    if (c.threads <= (k < 4 ? 256 : 1024)) return c;
+    c.cluster = 2;
+    while (c.cluster < 8 && norm_ceil_div(vectors, c.cluster * k) > kGroupNormClusterThreads) c.cluster *= 2;
+    c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * k));
+    if (c.threads <= 1024) return c;
   }
   return {};
 }
 
-// Groups too large for that: parts of a group, a block for each, in each of two passes. A part is at least 2048 accesses
-// of a block's 256 threads, and there are at most 256 parts.
-constexpr int kGroupNormParts = 256;
+// The group in the registers of a block, up to 64 KB.
+constexpr NormConfig group_norm_block_config(int64_t vectors) {
+  for (int k = 2; k <= 4; k *= 2) {
+    NormConfig c;
+    c.vectors = k;
+    c.threads = norm_whole_warps(norm_ceil_div(vectors, k));
+    if (c.threads <= (k == 2 ? 256 : 1024)) return c;
+  }
+  return {};
+}
+
+// Larger groups are cut into parts, a block for each in each of two passes: at least 8 accesses for each of a block's
+// threads, and at most 256 parts, which the second pass has to put together.
+constexpr int kGroupNormSplitThreads = 256;
+constexpr int kGroupNormMaxParts = 256;
 constexpr int64_t group_norm_part(int64_t accesses) {
-  const int64_t part = norm_ceil_div(accesses, kGroupNormParts);
-  return part < 2048 ? 2048 : part;
+  const int64_t part = norm_ceil_div(accesses, kGroupNormMaxParts), least = 8 * kGroupNormSplitThreads;
+  return part < least ? least : part;
 }
 
 }  // namespace ek

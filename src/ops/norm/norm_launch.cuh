@@ -34,10 +34,9 @@ ek_status with_norm_op(const NormCall& c, F&& f) {
   });
 }
 
-inline Grid norm_grid(int64_t rows, const NormConfig& config) {
-  const int64_t most = 0x7fffffff / config.cluster, blocks = norm_ceil_div(rows, config.rows_per_block);
+inline Grid norm_grid(uint32_t rows, const NormConfig& config) {
   Grid grid;
-  grid.blocks = dim3(static_cast<unsigned>((blocks < most ? blocks : most) * config.cluster));
+  grid.blocks = dim3(static_cast<unsigned>(norm_ceil_div(rows, config.rows_per_block)) * config.cluster);
   grid.threads = dim3(config.threads, config.rows_per_block);
   grid.cluster = config.cluster;
   return grid;
@@ -48,13 +47,19 @@ struct NormKernels {
   // Of a thread, limited by registers, and for the quantized ones, with their six pairs of dtypes, by compile time.
   static constexpr int kMaxVectors = kInput == NormInput::kPlain && !kQuant ? 8 : 4;
 
+  static constexpr int kBlock = norm_block(kInput == NormInput::kPlain, kCentre, kQuant);
+
+  static NormConfig vec_config(const NormCall& c) { return norm_vec_config(vectors_of(c), kMaxVectors, kBlock); }
+  static NormConfig cluster_config(const NormCall& c) {
+    return norm_cluster_config(vectors_of(c), kMaxVectors, kBlock);
+  }
   static int64_t vectors_of(const NormCall& c) { return c.dim * dtype_bytes(c.dtype) / 16; }
 
   static const char* why_not_cluster(const Args& a, const Device&) {
     const NormCall c = kCall(a);
     if (const char* why = norm_not_vectors(c)) return why;
-    if (vectors_of(c) <= kNormClusterFrom) return "a row fits in the registers of a block";
-    const NormConfig config = norm_cluster_config(vectors_of(c), kMaxVectors);
+    if (!norm_wants_cluster(vectors_of(c), kBlock)) return "a row fits in the registers of a block";
+    const NormConfig config = cluster_config(c);
     if (!config.threads) return "a row is wider than the registers of a cluster";
     return norm_not_groups(c, config);
   }
@@ -62,38 +67,37 @@ struct NormKernels {
   static const char* why_not_vec(const Args& a, const Device&) {
     const NormCall c = kCall(a);
     if (const char* why = norm_not_vectors(c)) return why;
-    const NormConfig config = norm_vec_config(vectors_of(c), kMaxVectors);
+    const NormConfig config = vec_config(c);
     if (!config.threads) return "a row is wider than the registers of a block";
     return norm_not_groups(c, config);
   }
 
-  static ek_status cluster(const Args& a, const Launch& l) {
-    const NormCall c = kCall(a);
+  template <class Team, int kLeast>
+  static ek_status rows(const NormCall& c, const NormConfig& config, const Launch& l) {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
-      const NormConfig config = norm_cluster_config(vectors_of(c), kMaxVectors);
-      const auto p = norm_params<typename Op::T, typename Op::Out>(c);
-      return with_vectors<4, kMaxVectors>(config.vectors, [&](auto k) {
-        return launch(l, norm_rows_vec<Op, decltype(k)::value, ClusterTeam<2>>, norm_grid(p.count, config), p);
+      return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
+        const Grid grid = norm_grid(p.rows.count, config);
+        // Few rows wait for memory, not for room on the SMs. A scale for the whole row needs weight before the sums.
+        const bool early = kQuant ? p.group == 0 : grid.blocks.x <= 2u * l.device.processors;
+        return with_vectors<kLeast, kMaxVectors>(config.vectors, [&](auto k) {
+          constexpr int K = decltype(k)::value;
+          return early ? launch(l, norm_rows_vec<Op, K, Team, true>, grid, p)
+                       : launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
+        });
       });
     });
   }
 
+  static ek_status cluster(const Args& a, const Launch& l) {
+    const NormCall c = kCall(a);
+    return rows<ClusterTeam<2>, kNormClusterVectors>(c, cluster_config(c), l);
+  }
+
   static ek_status vec(const Args& a, const Launch& l) {
     const NormCall c = kCall(a);
-    return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
-      using Op = typename decltype(type)::type;
-      const NormConfig config = norm_vec_config(vectors_of(c), kMaxVectors);
-      const auto p = norm_params<typename Op::T, typename Op::Out>(c);
-      const Grid grid = norm_grid(p.count, config);
-      if (config.threads <= 32)
-        return with_vectors<2, kMaxVectors>(config.vectors, [&](auto k) {
-          return launch(l, norm_rows_vec<Op, decltype(k)::value, WarpTeam<2>>, grid, p);
-        });
-      return with_vectors<2, kMaxVectors>(config.vectors, [&](auto k) {
-        return launch(l, norm_rows_vec<Op, decltype(k)::value, BlockTeam<2>>, grid, p);
-      });
-    });
+    const NormConfig config = vec_config(c);
+    return config.threads <= 32 ? rows<WarpTeam<2>, 2>(c, config, l) : rows<BlockTeam<2>, 2>(c, config, l);
   }
 
   static ek_status any(const Args& a, const Launch& l) {
@@ -101,10 +105,11 @@ struct NormKernels {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
       const NormConfig config = norm_any_config(c.dim);
-      const auto p = norm_params<typename Op::T, typename Op::Out>(c);
-      const Grid grid = norm_grid(p.count, config);
-      return config.threads <= 32 ? launch(l, norm_rows_any<Op, WarpTeam<2>>, grid, p)
-                                  : launch(l, norm_rows_any<Op, BlockTeam<2>>, grid, p);
+      return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
+        const Grid grid = norm_grid(p.rows.count, config);
+        return config.threads <= 32 ? launch(l, norm_rows_any<Op, WarpTeam<2>>, grid, p)
+                                    : launch(l, norm_rows_any<Op, BlockTeam<2>>, grid, p);
+      });
     });
   }
 };

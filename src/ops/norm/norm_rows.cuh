@@ -9,27 +9,12 @@
 
 namespace ek {
 
-// Knobs that change no bit of a result. Loads that keep nothing in L1 leave it to weight and bias, which every row wants.
-constexpr bool kNormStreamLoads = true;
-constexpr bool kNormStreamStores = false;
-// Up to so many vectors in a thread, weight (bias) is loaded before the reduction, not after: latency for registers.
-// A second input, or quantization, counts double.
-constexpr int kNormEarlyWeight = 4;
-constexpr int kNormEarlyBias = 2;
-
 // 16 bytes as they came. Elements are taken out of whole words: typed as an array of 16-bit elements, what is kept would
 // take a register for each of them.
 using NormRaw = Vec<uint32_t, 4>;
 
 template <class T>
 __device__ __forceinline__ NormRaw norm_load(const T* p) {
-  const uint32_t* words = reinterpret_cast<const uint32_t*>(p);
-  return kNormStreamLoads ? load_vec_stream<uint32_t, 4>(words) : load_vec<uint32_t, 4>(words);
-}
-
-// weight and bias: they stay in L1 for the next row.
-template <class T>
-__device__ __forceinline__ NormRaw norm_load_shared(const T* p) {
   return load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(p));
 }
 
@@ -66,17 +51,17 @@ struct NormPiece {
       norm_unpack<T>(x, gated);
       norm_unpack<T>(other, z);
 #pragma unroll
-      for (int j = 0; j < V; ++j) gated[j] *= Silu<CudaMath>()(z[j]);
+      for (int j = 0; j < V; ++j) gated[j] *= Silu<CudaMathFor<T>>()(z[j]);
     }
   }
 
-  // zero: another one for each pass. See hidden().
-  __device__ __forceinline__ void values(float (&f)[V], uint32_t zero) const {
+  template <int kPass>
+  __device__ __forceinline__ void values(float (&f)[V]) const {
     if constexpr (kInput == NormInput::kGateFirst) {
 #pragma unroll
       for (int j = 0; j < V; ++j) f[j] = gated[j];
     } else {
-      norm_unpack<T>(sizeof(T) < 4 ? hidden(x, zero) : x, f);
+      norm_unpack<T>(sizeof(T) < 4 && kPass ? hidden<kPass>(x) : x, f);
     }
   }
 
@@ -86,22 +71,25 @@ struct NormPiece {
       float z[V];
       norm_unpack<T>(other, z);
 #pragma unroll
-      for (int j = 0; j < V; ++j) f[j] *= Silu<CudaMath>()(z[j]);
+      for (int j = 0; j < V; ++j) f[j] *= Silu<CudaMathFor<T>>()(z[j]);
     }
   }
 };
 
-// The most threads of a block, and how many blocks an SM should hold at least: 64 registers a thread, or 80 where a warp
-// keeps a wide row to itself.
-template <class Team>
-constexpr int kNormBlock = 1024;
-template <>
-constexpr int kNormBlock<WarpTeam<2>> = kNormWarpBlock;
-template <class Team, int K>
-constexpr int kNormMinBlocks = kNormBlock<Team> == 1024 ? 1 : K == 8 ? 3 : 4;
-
+// Memory is busiest with the SM full of threads: 32 registers each, or 40 where a row needs them. More than two vectors in
+// a thread, or few rows, and registers matter less than what they hold.
+template <class Op, int K, bool kEarly>
+constexpr int kNormThreadsPerSm = K > 2 || (kEarly && !Op::kQuant) ? 1024
+                                  : Op::kBlock == 1024             ? 2048
+                                                                   : 1536;
 template <class Op, int K, class Team>
-__global__ void __launch_bounds__(kNormBlock<Team>, kNormMinBlocks<Team, K>)
+constexpr int kNormBlock = Team::kWarp ? kNormWarpBlock
+                           : K > 2     ? 1024
+                                       : Op::kBlock;
+
+// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. For few rows.
+template <class Op, int K, class Team, bool kEarly>
+__global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team>)
     norm_rows_vec(const NormParams<typename Op::T, typename Op::Out> p) {
   if constexpr (Team::kCluster && !kHasClusters) return;
   using T = typename Op::T;
@@ -110,148 +98,153 @@ __global__ void __launch_bounds__(kNormBlock<Team>, kNormMinBlocks<Team, K>)
   __shared__ typename Team::Scratch scratch;
   Team team(scratch);
 
-  for (int64_t first = team.first(); first < p.count; first += team.step()) {
-    const int64_t row = first + threadIdx.y;
-    const bool active = row < p.count;
-    int64_t at[kNormTensors];
-    p.offsets(row, at);
-    const T* x = p.x + at[kNormX];
-    T* other = p.other + at[kNormOther];
-    const T* weight = p.weight + at[kNormWeight];
-    Out* y = p.y + at[kNormY];
-    // Every block has a row. Only addresses are computed before the wait; from the second row on it costs nothing.
-    pdl_wait();
-    pdl_launch();
+  const uint32_t row = team.row();
+  const bool active = row < p.rows.count;
+  const T* x = p.x + p.rows.offset(kNormX, row);
+  T* other = p.other + p.rows.offset(kNormOther, row);
+  // Only addresses are computed before the wait.
+  pdl_wait();
+  pdl_launch();
 
-    // Every load of the row is issued before any of them is used.
-    NormPiece<T, Op::kInput> piece[K];
-    bool in[K];
-    const auto index = [&](int k) { return team.thread + k * team.threads; };
+  // Every load of the row is issued before any of them is used.
+  NormPiece<T, Op::kInput> piece[K];
+  bool in[K];
+  const auto index = [&](int k) { return team.thread + k * team.threads; };
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    in[k] = active && index(k) < p.vectors;
+    if (in[k]) piece[k].load(x + index(k) * V, other + index(k) * V);
+  }
+  NormRaw early_weight[K], early_bias[K];
+  const T* weight = p.weight + p.rows.offset(kNormWeight, row);
+  // 0 where absent. One predicate and no branch, or early loads would be put after the sums, which wait for the row.
+  const auto affine = [&](const T* from, const T* at, int k) {
+    const bool want = in[k] & (from != nullptr);
+    NormRaw raw = {};
+    if (want) raw = norm_load(at + index(k) * V);
+    return raw;
+  };
+  if constexpr (kEarly)
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      in[k] = active && index(k) < p.vectors;
-      if (in[k]) piece[k].load(x + index(k) * V, other + index(k) * V);
+      early_weight[k] = affine(p.weight, weight, k);
+      if (Op::kCentre) early_bias[k] = affine(p.bias, p.bias, k);
     }
-    // So are weight and bias, as far as registers allow; what is left comes after the reductions, a batch at a time.
-    constexpr int kLoad = K * (Op::kInput == NormInput::kPlain && !Op::kQuant ? 1 : 2);
-    constexpr bool kEarlyWeight = kLoad <= kNormEarlyWeight, kEarlyBias = kLoad <= kNormEarlyBias;
-    constexpr int kBatch = 2;
-    NormRaw w[kEarlyWeight ? K : kBatch], b[kEarlyBias ? K : kBatch];
-    const bool has_weight = p.weight != nullptr, has_bias = p.bias != nullptr;
-    const auto load_affine = [&](int k, bool take_weight, bool take_bias) {
-      // One predicate and no branch, or the compiler would put the loads after the sums, which wait for the row.
-      const bool want_weight = in[k] & has_weight, want_bias = in[k] & has_bias;
-      NormRaw raw_weight = {}, raw_bias = {};  // 0 where absent
-      if (take_weight && want_weight) raw_weight = norm_load_shared(weight + index(k) * V);
-      if (Op::kCentre && take_bias && want_bias) raw_bias = norm_load_shared(p.bias + index(k) * V);
-      if (take_weight) w[kEarlyWeight ? k : k % kBatch] = raw_weight;
-      if (take_bias) b[kEarlyBias ? k : k % kBatch] = raw_bias;
-    };
+  const auto weight_of = [&](int k, float (&f)[V]) {
+    norm_unpack<T>(kEarly ? hidden<3>(early_weight[k]) : affine(p.weight, weight, k), f);
 #pragma unroll
-    for (int k = 0; k < K; ++k) load_affine(k, kEarlyWeight, kEarlyBias);
+    for (int j = 0; j < V; ++j) f[j] += p.weight_offset;
+  };
 
-    // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
-    float base = 0.f, rest = 0.f, squares, total[1] = {0.f};
+  // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
+  // A scale for the whole row needs the largest |x * weight| too: times rstd it is the largest result.
+  float base = 0.f, rest = 0.f, squares, total[2] = {0.f, 0.f};
+  const bool row_scale = Op::kQuant && kEarly;
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float f[V], s = 0.f;
+    piece[k].settle(other + index(k) * V, in[k]);
+    piece[k].template values<0>(f);
+#pragma unroll
+    for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
+    total[0] += s;
+    if (row_scale) {
+      float w[V];
+      weight_of(k, w);
+#pragma unroll
+      for (int j = 0; j < V; ++j) total[1] = MaxNan{}(total[1], fabsf(f[j] * w[j]));
+    }
+  }
+  if (row_scale) {
+    team.reduce_each(total, [](int v, float a, float b) { return v == 0 ? a + b : MaxNan{}(a, b); });
+  } else {
+    float sum[1] = {total[0]};
+    team.reduce(sum, Sum{});
+    total[0] = sum[0];
+  }
+  if constexpr (Op::kCentre) {
+    // The mean is base + rest: base alone is rounded to f32, which shows where it is much larger than the deviations.
+    base = total[0] * p.factor;
+    float sum[2] = {0.f, 0.f};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float f[V], s = 0.f;
-      piece[k].settle(other + index(k) * V, in[k]);
-      piece[k].values(f, 0);
+      float f[V], s = 0.f, q = 0.f;
+      piece[k].template values<1>(f);
 #pragma unroll
-      for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
-      total[0] += s;
-    }
-    team.reduce(total, Sum{});
-    if constexpr (Op::kCentre) {
-      // The mean is base + rest: base alone is rounded to f32, which shows where it is much larger than the deviations.
-      base = total[0] * p.factor;
-      float sum[2] = {0.f, 0.f};
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        float f[V], s = 0.f, q = 0.f;
-        piece[k].values(f, p.zero[0]);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          const float d = f[j] - base;
-          s += d;
-          q += d * d;
-        }
-        if (in[k]) sum[0] += s, sum[1] += q;
+      for (int j = 0; j < V; ++j) {
+        const float d = f[j] - base;
+        s += d;
+        q += d * d;
       }
-      team.reduce(sum, Sum{});
-      rest = sum[0] * p.factor;
-      squares = sum[1] - sum[0] * rest;
-      if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
-    } else {
-      squares = total[0];
+      if (in[k]) sum[0] += s, sum[1] += q;
     }
-    const float rstd = rsqrtf(squares * p.factor + p.eps);
-    if (active && team.thread == 0) {
-      if (p.rstd) p.rstd[at[kNormRstd]] = rstd;
-      if (Op::kCentre && p.mean) p.mean[at[kNormMean]] = base + rest;
-    }
+    team.reduce(sum, Sum{});
+    rest = sum[0] * p.factor;
+    squares = sum[1] - sum[0] * rest;
+    if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
+  } else {
+    squares = total[0];
+  }
+  const float rstd = rsqrtf(squares * p.factor + p.eps);
+  if (active && team.thread == 0) {
+    if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
+    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = base + rest;
+  }
 
-    // use(k, f) with the results of every vector in the row. Quantization needs all lanes for its shuffles: there,
-    // vectors beyond the row come as zeros, or as NaN where all of the row is NaN.
-    const auto each_result = [&](uint32_t zero, auto&& use) {
+  // Results
+  Out* y = p.y + p.rows.offset(kNormY, row);
+  if constexpr (!Op::kQuant) {
 #pragma unroll
-      for (int k = 0; k < K; ++k) {
-        if (k % kBatch == 0)
+    for (int k = 0; k < K; ++k) {
+      if (!in[k]) continue;
+      float f[V], w[V];
+      piece[k].template values<2>(f);
+      weight_of(k, w);
+      if constexpr (Op::kCentre) {
+        float b[V];
+        norm_unpack<T>(kEarly ? early_bias[k] : affine(p.bias, p.bias, k), b);
 #pragma unroll
-          for (int i = k; i < k + kBatch; ++i) load_affine(i, !kEarlyWeight, !kEarlyBias);
-        if (!Op::kQuant && !in[k]) continue;
-        float f[V], wf[V];
-        [[maybe_unused]] float bf[V];
-        piece[k].values(f, zero);
-        norm_unpack<T>(hidden(w[kEarlyWeight ? k : k % kBatch], zero), wf);
-        if constexpr (Op::kCentre) norm_unpack<T>(b[kEarlyBias ? k : k % kBatch], bf);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          if constexpr (Op::kCentre)
-            f[j] = (f[j] - base - rest) * rstd * (wf[j] + p.weight_offset) + bf[j];
-          else
-            f[j] = f[j] * rstd * (wf[j] + p.weight_offset);
-        }
-        piece[k].finish(f);
-        use(k, f);
-      }
-    };
-
-    if constexpr (!Op::kQuant) {
-      each_result(p.zero[1], [&](int k, float(&f)[V]) {
-        if constexpr (kNormStreamStores)
-          store_vec_stream(y + index(k) * V, pack<Out, V>(f));
-        else
-          store_vec(y + index(k) * V, pack<Out, V>(f));
-      });
-    } else {
-      float* scale = p.scale + at[kNormScale];
-      const auto largest = [](const float(&f)[V]) {
-        float amax = 0.f;
-#pragma unroll
-        for (int j = 0; j < V; ++j) amax = MaxNan{}(amax, fabsf(f[j]));
-        return amax;
-      };
-      const auto store = [&](int k, float(&f)[V], const Quantizer<Out>& quantize) {
-#pragma unroll
-        for (int j = 0; j < V; ++j) f[j] = quantize(f[j]);
-        if (in[k]) store_vec(y + index(k) * V, pack<Out, V>(f));
-      };
-      if (p.group) {
-        // A group is a run of lanes: a few shuffles find its maximum.
-        const int lanes = p.group / V;
-        each_result(p.zero[1], [&](int k, float(&f)[V]) {
-          const Quantizer<Out> quantize(warp_reduce(largest(f), MaxNan{}, lanes));
-          store(k, f, quantize);
-          if (in[k] && index(k) % lanes == 0) scale[index(k) / lanes * p.scale_step] = quantize.scale;
-        });
+        for (int j = 0; j < V; ++j) f[j] = (f[j] - base - rest) * rstd * w[j] + b[j];
       } else {
-        float amax[1] = {0.f};
-        each_result(p.zero[0], [&](int, float(&f)[V]) { amax[0] = MaxNan{}(amax[0], largest(f)); });
-        team.reduce(amax, MaxNan{});
-        const Quantizer<Out> quantize(amax[0]);
-        if (active && team.thread == 0) *scale = quantize.scale;
-        each_result(p.zero[1], [&](int k, float(&f)[V]) { store(k, f, quantize); });
+#pragma unroll
+        for (int j = 0; j < V; ++j) f[j] = f[j] * rstd * w[j];
+      }
+      piece[k].finish(f);
+      store_vec(y + index(k) * V, pack<Out, V>(f));
+    }
+  } else {
+    float* scale = p.scale + p.rows.offset(kNormScale, row);
+    if (row_scale) {
+      const Quantizer<Out> quantize(total[1] * rstd);
+      if (active && team.thread == 0) *scale = quantize.scale;
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        if (!in[k]) continue;
+        float f[V], w[V];
+        piece[k].template values<2>(f);
+        weight_of(k, w);
+#pragma unroll
+        for (int j = 0; j < V; ++j) f[j] *= w[j] * rstd;
+        store_vec(y + index(k) * V, quantize(f));
+      }
+    } else {
+      // A group is a run of lanes: a few shuffles find its maximum. All lanes take part: vectors beyond the row come as
+      // zeros, or as NaN where all of the row is NaN.
+      const int lanes = p.group / V;
+#pragma unroll
+      for (int k = 0; k < K; ++k) {
+        float f[V], w[V], amax = 0.f;
+        piece[k].template values<2>(f);
+        weight_of(k, w);
+#pragma unroll
+        for (int j = 0; j < V; ++j) {
+          f[j] = f[j] * rstd * w[j];
+          amax = MaxNan{}(amax, fabsf(f[j]));
+        }
+        const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
+        if (!in[k]) continue;
+        store_vec(y + index(k) * V, quantize(f));
+        if (index(k) % lanes == 0) scale[index(k) / lanes * p.scale_step] = quantize.scale;
       }
     }
   }

@@ -10,8 +10,7 @@
 namespace ek {
 
 template <class Op, class Team>
-__global__ void __launch_bounds__(512)
-    norm_rows_any(const NormParams<typename Op::T, typename Op::Out> p) {
+__global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename Op::T, typename Op::Out> p) {
   using T = typename Op::T;
   using Out = typename Op::Out;
   constexpr bool kAdd = Op::kInput == NormInput::kAdd;
@@ -20,81 +19,77 @@ __global__ void __launch_bounds__(512)
   pdl_wait();
   pdl_launch();
 
-  for (int64_t first = team.first(); first < p.count; first += team.step()) {
-    const int64_t row = first + threadIdx.y;
-    const bool active = row < p.count;
-    const int64_t dim = active ? p.dim : 0;  // rows beyond the end take part in the shuffles with nothing
-    int64_t at[kNormTensors];
-    p.offsets(row, at);
-    const T* x = p.x + at[kNormX];
-    T* other = p.other + at[kNormOther];
-    const T* weight = p.weight + at[kNormWeight];
-    Out* y = p.y + at[kNormY];
+  const uint32_t row = team.row();
+  const bool active = row < p.rows.count;
+  const int64_t dim = active ? p.dim : 0;  // rows beyond the end take part in the shuffles with nothing
+  const T* x = p.x + p.rows.offset(kNormX, row);
+  T* other = p.other + p.rows.offset(kNormOther, row);
+  const T* weight = p.weight + p.rows.offset(kNormWeight, row);
+  Out* y = p.y + p.rows.offset(kNormY, row);
 
-    // What is normalised; after the first pass the residual holds it.
-    const auto value = [&](int64_t i) {
-      float v = to_float(kAdd ? other[i] : x[i]);
-      if constexpr (Op::kInput == NormInput::kGateFirst) v *= Silu<CudaMath>()(to_float(other[i]));
-      return v;
-    };
+  // What is normalised; after the first pass the residual holds it.
+  const auto value = [&](int64_t i) {
+    float v = to_float(kAdd ? other[i] : x[i]);
+    if constexpr (Op::kInput == NormInput::kGateFirst) v *= Silu<CudaMathFor<T>>()(to_float(other[i]));
+    return v;
+  };
 
-    float base = 0.f, rest = 0.f, squares = 0.f, sum[2] = {0.f, 0.f};
+  float base = 0.f, rest = 0.f, squares = 0.f, sum[2] = {0.f, 0.f};
+  for (int64_t i = team.thread; i < dim; i += team.threads) {
+    if constexpr (kAdd) other[i] = from_float<T>(to_float(x[i]) + to_float(other[i]));
+    const float v = value(i);
+    sum[0] += Op::kCentre ? v : v * v;
+  }
+  team.reduce(sum, Sum{});
+  if constexpr (Op::kCentre) {
+    base = sum[0] * p.factor;
+    sum[0] = sum[1] = 0.f;
     for (int64_t i = team.thread; i < dim; i += team.threads) {
-      if constexpr (kAdd) other[i] = from_float<T>(to_float(x[i]) + to_float(other[i]));
-      const float v = value(i);
-      sum[0] += Op::kCentre ? v : v * v;
+      const float d = value(i) - base;
+      sum[0] += d;
+      sum[1] += d * d;
     }
     team.reduce(sum, Sum{});
-    if constexpr (Op::kCentre) {
-      base = sum[0] * p.factor;
-      sum[0] = sum[1] = 0.f;
-      for (int64_t i = team.thread; i < dim; i += team.threads) {
-        const float d = value(i) - base;
-        sum[0] += d;
-        sum[1] += d * d;
-      }
-      team.reduce(sum, Sum{});
-      rest = sum[0] * p.factor;
-      squares = sum[1] - sum[0] * rest;
-      if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
-    } else {
-      squares = sum[0];
-    }
-    const float rstd = rsqrtf(squares * p.factor + p.eps);
-    if (active && team.thread == 0) {
-      if (p.rstd) p.rstd[at[kNormRstd]] = rstd;
-      if (Op::kCentre && p.mean) p.mean[at[kNormMean]] = base + rest;
-    }
+    rest = sum[0] * p.factor;
+    squares = sum[1] - sum[0] * rest;
+    if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
+  } else {
+    squares = sum[0];
+  }
+  const float rstd = rsqrtf(squares * p.factor + p.eps);
+  if (active && team.thread == 0) {
+    if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
+    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = base + rest;
+  }
 
-    const auto normalised = [&](int64_t i) {
-      const float w = (p.weight ? to_float(weight[i]) : 0.f) + p.weight_offset;
-      float v = (value(i) - base - rest) * rstd * w;
-      if (Op::kCentre && p.bias) v += to_float(p.bias[i]);
-      if constexpr (Op::kInput == NormInput::kGateLast) v *= Silu<CudaMath>()(to_float(other[i]));
-      return v;
-    };
+  const auto normalised = [&](int64_t i) {
+    const float w = (p.weight ? to_float(weight[i]) : 0.f) + p.weight_offset;
+    float v = (value(i) - base - rest) * rstd * w;
+    if (Op::kCentre && p.bias) v += to_float(p.bias[i]);
+    if constexpr (Op::kInput == NormInput::kGateLast) v *= Silu<CudaMathFor<T>>()(to_float(other[i]));
+    return v;
+  };
 
-    if constexpr (!Op::kQuant) {
-      for (int64_t i = team.thread; i < dim; i += team.threads) y[i] = from_float<Out>(normalised(i));
-    } else if (!p.group) {
-      float amax[1] = {0.f};
-      for (int64_t i = team.thread; i < dim; i += team.threads) amax[0] = MaxNan{}(amax[0], fabsf(normalised(i)));
-      team.reduce(amax, MaxNan{});
-      const Quantizer<Out> quantize(amax[0]);
-      if (active && team.thread == 0) p.scale[at[kNormScale]] = quantize.scale;
-      for (int64_t i = team.thread; i < dim; i += team.threads) y[i] = from_float<Out>(quantize(normalised(i)));
-    } else {
-      // Each warp, or the team where it is less than one, takes every so many-th group.
-      team.sync();
-      const int lanes = min(team.threads, 32), lane = team.thread % lanes;
-      for (int64_t g = team.thread / lanes; g * p.group < p.dim; g += team.threads / lanes) {
-        const int64_t end = min(dim, (g + 1) * p.group);
-        float amax = 0.f;
-        for (int64_t i = g * p.group + lane; i < end; i += lanes) amax = MaxNan{}(amax, fabsf(normalised(i)));
-        const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
-        if (active && lane == 0) p.scale[at[kNormScale] + g * p.scale_step] = quantize.scale;
-        for (int64_t i = g * p.group + lane; i < end; i += lanes) y[i] = from_float<Out>(quantize(normalised(i)));
-      }
+  if constexpr (!Op::kQuant) {
+    for (int64_t i = team.thread; i < dim; i += team.threads) y[i] = from_float<Out>(normalised(i));
+  } else if (!p.group) {
+    float amax[1] = {0.f};
+    for (int64_t i = team.thread; i < dim; i += team.threads) amax[0] = MaxNan{}(amax[0], fabsf(normalised(i)));
+    team.reduce(amax, MaxNan{});
+    const Quantizer<Out> quantize(amax[0]);
+    if (active && team.thread == 0) p.scale[p.rows.offset(kNormScale, row)] = quantize.scale;
+    for (int64_t i = team.thread; i < dim; i += team.threads) y[i] = quantize({normalised(i)}).v[0];
+  } else {
+    // Each warp, or the team where it is less than one, takes every so many-th group.
+    team.sync();
+    const int lanes = min(team.threads, 32), lane = team.thread % lanes;
+    for (int64_t g = team.thread / lanes; g * p.group < p.dim; g += team.threads / lanes) {
+      const int64_t end = min(dim, (g + 1) * p.group);
+      float amax = 0.f;
+      for (int64_t i = g * p.group + lane; i < end; i += lanes) amax = MaxNan{}(amax, fabsf(normalised(i)));
+      const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
+      if (active && lane == 0) p.scale[p.rows.offset(kNormScale, row) + g * p.scale_step] = quantize.scale;
+      for (int64_t i = g * p.group + lane; i < end; i += lanes) y[i] = quantize({normalised(i)}).v[0];
     }
   }
 }

@@ -23,7 +23,8 @@ static NormCall rms_norm_quant_call(const RmsNormQuantArgs& a) {
   return c;
 }
 
-using RmsNormQuant = NormKernels<RmsNormQuantArgs, rms_norm_quant_call, NormInput::kPlain, /*kCentre=*/false, /*kQuant=*/true>;
+using RmsNormQuant =
+    NormKernels<RmsNormQuantArgs, rms_norm_quant_call, NormInput::kPlain, /*kCentre=*/false, /*kQuant=*/true>;
 
 const Kernel<RmsNormQuantArgs> kRmsNormQuantCuda[] = {
     {"rms_norm_quant_cuda_cluster", sm(90), RmsNormQuant::why_not_cluster, RmsNormQuant::cluster},

@@ -9,7 +9,12 @@ def reference(t, a):
     return {"y": y, "scale": y.scale()}
 
 
-SPEC = Spec("swiglu_quant", reference, variants=[*LAYOUTS, {"group": 128}, {"group": 7, "layout": "interleaved"}], dims=gate_dims)
+SPEC = Spec(
+    "swiglu_quant",
+    reference,
+    variants=[*LAYOUTS, {"group": 128}, {"group": 7, "layout": "interleaved"}],
+    dims=gate_dims,
+)
 
 
 def test_swiglu_quant(plan):

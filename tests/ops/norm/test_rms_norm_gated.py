@@ -25,7 +25,12 @@ def reference(t, a):
 SPEC = Spec(
     "rms_norm_gated",
     reference,
-    variants=[{"norm_before_gate": True}, {"group": 4}, {"group": 128, "norm_before_gate": True}, {"group": 1, "eps": 0.1}],
+    variants=[
+        {"norm_before_gate": True},
+        {"group": 4},
+        {"group": 128, "norm_before_gate": True},
+        {"group": 1, "eps": 0.1},
+    ],
     dims=dims,
 )
 

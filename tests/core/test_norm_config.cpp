@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// The launch configurations of the CUDA norms: every row length is covered, within the limits of a GPU, by a choice that
+// does not look at the number of rows.
+#include <cstdint>
+#include <initializer_list>
+
+#include "check.h"
+#include "ops/norm/norm_config.h"
+
+using namespace ek;
+
+namespace {
+
+// Every length up to a few thousand vectors, then the edges of powers of two.
+template <class F>
+void for_lengths(int64_t most, const F& f) {
+  for (int64_t n = 1; n <= most && n <= 4100; ++n) f(n);
+  for (int64_t n = 8192; n <= most; n *= 2)
+    for (int64_t near : {n - 1, n, n + 1})
+      if (near <= most) f(near);
+}
+
+// The threads hold the row, and no kernel is asked for more than a block can have.
+void check_holds(const NormConfig& c, int64_t vectors) {
+  CHECK(static_cast<int64_t>(c.threads) * c.vectors * c.cluster >= vectors);
+  CHECK(c.threads * c.rows_per_block <= 1024);
+  CHECK(c.vectors == 2 || c.vectors == 4 || c.vectors == 8);
+  if (c.threads < 32)
+    CHECK((c.threads & (c.threads - 1)) == 0);  // shuffles within a part of a warp
+  else
+    CHECK_EQ(c.threads % 32, 0);
+  // Rows that share a block: whole warps in all, and at most 8 warps for a row (see BlockTeam).
+  if (c.rows_per_block > 1) {
+    CHECK_EQ(c.threads * c.rows_per_block % 32, 0);
+    CHECK(c.threads <= 256);
+  }
+}
+
+void forward() {
+  for (int max_vectors : {4, 8}) {
+    for (int block : {512, 1024}) {
+      for_lengths(1024 * max_vectors, [&](int64_t n) {
+        const NormConfig c = norm_vec_config(n, max_vectors, block);
+        check_holds(c, n);
+        CHECK_EQ(c.cluster, 1);
+        CHECK(c.vectors <= max_vectors);
+        if (c.vectors == 2) CHECK(c.threads <= block);
+      });
+      CHECK_EQ(norm_vec_config(1024 * max_vectors + 1, max_vectors, block).threads, 0);
+
+      const int64_t widest = 8 * 1024 * max_vectors;
+      for_lengths(widest, [&](int64_t n) {
+        const NormConfig c = norm_cluster_config(n, max_vectors, block);
+        CHECK_EQ(c.threads != 0, norm_wants_cluster(n, block));
+        if (!c.threads) return;
+        check_holds(c, n);
+        CHECK(c.cluster >= 2 && c.cluster <= 8);
+        CHECK(c.vectors <= max_vectors);
+        if (c.vectors == 2) CHECK(c.threads <= block);
+      });
+      CHECK_EQ(norm_cluster_config(widest + 1, max_vectors, block).threads, 0);
+    }
+  }
+  // Lengths that no memory holds are too many threads, not a few by overflow.
+  CHECK_EQ(norm_vec_config(int64_t{1} << 40, 8, 1024).threads, 0);
+  CHECK_EQ(norm_cluster_config(int64_t{1} << 40, 8, 1024).threads, 0);
+  // bf16 rows of 262144 elements fit a cluster, for the ops with two inputs too.
+  CHECK(norm_cluster_config(262144 / 8, 4, 512).threads > 0);
+
+  for (int64_t dim :
+       {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{512}, int64_t{513}, int64_t{4097}, int64_t{1} << 40}) {
+    const NormConfig c = norm_any_config(dim);
+    CHECK(c.threads > 0 && c.threads * c.rows_per_block <= 512);
+    CHECK_EQ(c.threads * c.rows_per_block % 32, 0);
+  }
+}
+
+void backward() {
+  for_lengths(2048, [](int64_t n) {
+    const NormConfig c = norm_backward_vec_config(n);
+    check_holds(c, n);
+    CHECK(c.threads * c.rows_per_block <= kNormBackwardThreads);
+    CHECK(c.blocks_per_sm >= 1);
+    // Several rows to a block leave their sums in shared memory, within what needs no permission.
+    if (c.rows_per_block > 1) CHECK(c.rows_per_block * n * 8 * 4 <= 48 * 1024);
+  });
+  CHECK_EQ(norm_backward_vec_config(2049).threads, 0);
+
+  Device h200;
+  h200.target = 90;
+  h200.smem_per_block = 227 * 1024;
+  Device small = h200;
+  small.smem_per_block = 99 * 1024;
+  for (const Device* device : {&h200, &small}) {
+    for (int bytes : {2, 4}) {
+      for_lengths(4096, [&](int64_t n) {
+        const NormConfig c = norm_backward_bulk_config(n, bytes, *device);
+        if (!c.threads) return;
+        check_holds(c, n);
+        CHECK(c.threads <= kNormBackwardThreads);
+        CHECK(c.vectors * (16 / bytes) <= 32);  // sums of a thread
+        CHECK(c.stages >= 2 && c.stages <= kNormBulkStages);
+        CHECK(c.blocks_per_sm >= 1);
+        CHECK(c.blocks_per_sm * (c.stages * 32 * n + 2048) <= device->smem_per_block + 1024);
+      });
+    }
+  }
+  for (int64_t dim : {4096, 8192, 16384}) CHECK(norm_backward_bulk_config(dim / 8, 2, h200).threads > 0);
+
+  CHECK_EQ(norm_backward_slices(0), 0);
+  CHECK_EQ(norm_backward_slices(1), 1);
+  CHECK(norm_backward_slices(int64_t{1} << 40) <= 65535);  // a grid's y
+}
+
+void group_norm() {
+  for_lengths(4096, [](int64_t n) { check_holds(group_norm_block_config(n), n); });
+  CHECK_EQ(group_norm_block_config(4097).threads, 0);
+  for_lengths(65536, [](int64_t n) {
+    const NormConfig c = group_norm_cluster_config(n);
+    CHECK_EQ(c.threads != 0, n > kGroupNormClusterFrom);
+    if (!c.threads) return;
+    check_holds(c, n);
+    CHECK(c.cluster >= 2 && c.cluster <= 8);
+  });
+  CHECK_EQ(group_norm_cluster_config(65537).threads, 0);
+  for (int64_t n : {int64_t{1}, int64_t{2049}, int64_t{1} << 20, int64_t{1} << 40})
+    CHECK(norm_ceil_div(n, group_norm_part(n)) <= kGroupNormMaxParts);
+}
+
+}  // namespace
+
+int main() {
+  forward();
+  backward();
+  group_norm();
+  return check::report("norm_config");
+}

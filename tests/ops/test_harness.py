@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The harness finds what it is for: results made wrong on purpose are all refused."""
+
+import numpy as np
+import pytest
+from harness import Prepared, Quantized, all_specs, decode, encode
+from harness.case import Case
+from harness.dtypes import ITEMSIZE
+
+
+def perfect(prepared):
+    """The block as a perfect op would leave it."""
+    after = prepared.block.copy()
+    for name in prepared.outputs:
+        expected = prepared.expected()[name]
+        if isinstance(expected, Quantized):
+            scale = np.repeat(expected.scale().value.astype(np.float32), expected.group, -1)
+            value = np.clip(np.rint(expected.value / scale[..., : expected.value.shape[-1]]), -127, 127)
+        else:
+            value = np.broadcast_to(expected.value, prepared.shapes[name])
+        prepared.placed[name].view(after)[...] = encode(value, prepared.dtypes[name])
+    return after
+
+
+CASES = [
+    ("rms_norm", "T=bf16 lead=3,2 dim=129 with=weight,rstd strides=random seed=5"),
+    ("layer_norm", "T=f32 lead=4 dim=64 with=weight,bias seed=2"),
+    ("add_rms_norm", "T=f16 lead=4 dim=33 with=weight alias=y:x"),
+    ("swiglu_quant", "T=bf16 Q=i8 lead=2 width=64 group=7"),
+    ("transpose_2d", "T=f32 lead=2 m=5 n=9"),
+]
+
+
+@pytest.fixture(params=CASES, ids=lambda c: c[0])
+def prepared(request):
+    op, text = request.param
+    return Prepared(all_specs()[op], Case.parse(op, text))
+
+
+def test_perfect_results_pass(prepared):
+    prepared.check(perfect(prepared))
+
+
+def test_a_wrong_element(prepared):
+    """One element of one output, three units in the last place off (of the output, beyond f32's own errors)."""
+    for name in prepared.outputs:
+        after = perfect(prepared)
+        view = prepared.placed[name].view(after)
+        at = np.unravel_index(np.argmax(np.abs(decode(view, prepared.dtypes[name]))), view.shape)
+        if prepared.dtypes[name] == "f32":
+            view[at] *= 1 + 2.0**-16
+        else:
+            bits = view.view(np.uint8 if ITEMSIZE[prepared.dtypes[name]] == 1 else np.uint16)
+            bits[at] += 3 if bits[at] % 128 < 120 else -3
+        with pytest.raises(AssertionError, match=name):
+            prepared.check(after)
+
+
+def test_an_element_not_written(prepared):
+    for name in prepared.outputs:
+        if prepared.tensors[name].role == "inout" or dict(prepared.case.alias).get(name):
+            continue
+        after = perfect(prepared)
+        view, before = prepared.placed[name].view(after), prepared.placed[name].view(prepared.block)
+        view[..., -1:] = before[..., -1:]
+        with pytest.raises(AssertionError, match="wrong"):
+            prepared.check(after)
+
+
+def test_bytes_beside_the_outputs(prepared):
+    """Before, after and, where rows are apart, between them; and in an input."""
+    for name, placed in prepared.placed.items():
+        spots = [placed.start - 1, placed.end, placed.end + 4000]
+        if name not in prepared.outputs and name not in dict(prepared.case.alias).values():
+            spots.append(placed.start)
+        for at in spots:
+            after = perfect(prepared)
+            after[at] ^= 1
+            with pytest.raises(AssertionError, match="beside the outputs"):
+                prepared.check(after)
+
+
+def test_case_text():
+    for op, text in CASES:
+        assert str(Case.parse(op, text)) == text
+    for spec in all_specs().values():
+        for group in ("shapes", "options", "inplace", "fuzz"):
+            for case in spec.cases(group, spec.combos()[0], "smoke"):
+                assert Case.parse(spec.op, str(case)) == case
+                assert spec.legal(case)

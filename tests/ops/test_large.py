@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""More than 2^31 elements in a tensor, and so more than 2^32 bytes: offsets that are 32 bits somewhere come out here."""
+
+import dataclasses
+
+import einkorn
+import numpy as np
+import pytest
+from einkorn import _native
+from harness import AUTO, Prepared, decode, rows
+from harness.dtypes import ITEMSIZE, STORAGE
+
+LIMIT = 2**31
+PERIOD = 127  # rows of distinct data, repeated: prime, so that a wrapped offset meets other data
+CHECKED = 16  # rows read back at each place that is looked at
+
+
+def test_beyond_2_31_elements(spec, cuda, level):
+    if level != "full":
+        pytest.skip("level full only")
+    if not spec.schema.batch and spec.op not in ("rms_norm_backward", "layer_norm_backward"):
+        pytest.skip("no batch dimension to grow")
+    dtypes = next(c for c in spec.combos() if dict(c).get("T", dict(c).get("S")) in ("bf16", "f16"))
+    # Sums over all rows have no reference of a few rows: only what belongs to a row is asked for.
+    case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
+    keep = tuple(n for n in case.present if batch_axis(spec, n) or spec.schema.tensor(n).role == "in")
+    case = with_batch(spec, dataclasses.replace(case, present=keep), PERIOD)
+    part = Prepared(spec, case)
+    largest = max(int(np.prod(part.shapes[n])) for n in part.tensors)
+    count = (LIMIT // (largest // PERIOD) + 2 * PERIOD) // PERIOD  # repetitions of the period
+    context = einkorn.Context(cuda)
+    whole = {name: Grown(part, name, count, context, cuda) for name in part.tensors}
+    expected = part.results(part.run(cuda, AUTO))
+    for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
+        for t in whole.values():
+            t.fill()
+        context.force(spec.op, None if row == AUTO else row)
+        try:
+            getattr(einkorn, spec.op)(**{n: t.array for n, t in whole.items()}, **dict(case.attrs), ctx=context)
+        except einkorn.Error as e:
+            assert e.status == "unsupported" and row != AUTO, e
+            continue
+        rows.ran(context.last_kernel())
+        for name in part.outputs:
+            last, limit = count * PERIOD - CHECKED, LIMIT // whole[name].row_elements
+            for first in (0, last // 2, max(min(limit - CHECKED // 2, last), 0), last):
+                got = whole[name].read(first, CHECKED)
+                want = expected[name][0][np.arange(first, first + CHECKED) % PERIOD]
+                close(spec, row, name, got, want, part.dtypes[name], first)
+
+
+def close(spec, row, name, got, want, dtype, first):
+    """The small run's values, which the other tests check; another row may round the last place otherwise."""
+    a, b = decode(got, dtype), decode(want, dtype)
+    step = {"i8": 1.01, "e4m3": 0.13 * np.abs(b) + 2.0**-9}.get(dtype, np.abs(b) * 2.0**-6 + 1e-3)
+    with np.errstate(invalid="ignore"):
+        good = (got == want) | (np.abs(a - b) <= step)
+    assert good.all(), f"{row}: {name} is wrong from row {first}"
+
+
+def batch_axis(spec, name):
+    """Whether the tensor grows with the batch, which is then its first dim."""
+    dims = spec.schema.tensor(name).dims
+    return bool(dims) and (dims[0] == "..." or dims[0] in spec.schema.batch)
+
+
+def with_batch(spec, case, n):
+    if spec.schema.has_lead:
+        return dataclasses.replace(case, lead=(n,))
+    name = spec.schema.batch[0]
+    return dataclasses.replace(case, dims=tuple((k, n if k == name else v) for k, v in case.dims))
+
+
+class Grown:
+    """A tensor of a prepared case, its batch repeated `count` times on the device."""
+
+    def __init__(self, part, name, count, context, device):
+        self.part, self.name, self.context = part, name, context
+        self.grows = batch_axis(part.spec, name)
+        self.count = count if self.grows else 1
+        shape, self.dtype = part.shapes[name], part.dtypes[name]
+        self.row_elements = int(np.prod(shape[1:])) if self.grows else int(np.prod(shape))
+        self.row_bytes = self.row_elements * ITEMSIZE[self.dtype]
+        self.array = einkorn.empty((shape[0] * count, *shape[1:]) if self.grows else shape, self.dtype, device)
+
+    def fill(self):
+        if self.name not in self.part.inputs:
+            self.array.fill_bytes(0xFF)
+            return
+        raw = np.ascontiguousarray(self.part.inputs[self.name])
+        copy = _native.memory_copy
+        copy(self.context._native, self.array.pointer, raw.__array_interface__["data"][0], raw.nbytes)
+        self.context.synchronize()
+        done = 1
+        while done < self.count:  # doubles what is there
+            more = min(done, self.count - done)
+            copy(self.context._native, self.array.pointer + done * raw.nbytes, self.array.pointer, more * raw.nbytes)
+            done += more
+
+    def read(self, first, n):
+        raw = np.empty((n, *self.part.shapes[self.name][1:]), STORAGE[self.dtype])
+        pointer = self.array.pointer + first * self.row_bytes
+        _native.memory_copy(self.context._native, raw.__array_interface__["data"][0], pointer, raw.nbytes)
+        self.context.synchronize()
+        return raw
