@@ -144,7 +144,7 @@ def pytest_sessionfinish(session):
 
 
 def pytest_terminal_summary(terminalreporter, config):
-    if not config.planned or not hasattr(config, "never"):
+    if not config.planned or not hasattr(config, "never") or config.getoption("--row") or config.getoption("--case"):
         return
     kinds, calls = rows.count()
     terminalreporter.section("kernel rows")

@@ -25,10 +25,7 @@ void release(ek_context* c) {
       void* graph = nullptr;
       if (backend->graph_end(c, id, c->stream, &graph) == EK_STATUS_OK) backend->graph_destroy(id, graph);
     }
-    // A stream that someone else captures can't be waited for; its work runs when they launch it.
-    bool capturing = false;
-    if (backend->stream_capturing(c, id, c->stream, &capturing) == EK_STATUS_OK && !capturing)
-      backend->stream_synchronize(c, id, c->stream);
+    // The stream is not asked: its owner may have destroyed it before. Freeing device memory waits for all work there.
     if (c->order_event) backend->event_destroy(id, c->order_event);
     for (void* block : c->retired) backend->free(c, c->device.id, block);
     if (c->owned_workspace) backend->free(c, c->device.id, c->owned_workspace);

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """How far a result may be from its float64 reference: the one formula of the suite. docs/numerics.md derives it.
 
-    |out - ref| <= u * |ref|  +  k * 2^-24 * magnitude  +  tiny  +  k * 2^-146  +  floor        k = steps + 2 * log2(n)
+    |out - ref| <= u * |ref|  +  (k * 2^-24 + math) * magnitude  +  tiny  +  k * 2^-146  +  floor
+                                                                                            k = steps + 2 * log2(n)
 
 u, tiny: half a unit in the last place of the output's dtype, and half its least denormal: its one rounding. magnitude:
 the sum of the absolute values of the terms that make up the result, through which f32 errors enter. n: length of the
 longest f32 sum; steps: f32 roundings outside of it. 2^-146: the same roundings where f32 is denormal. floor: for
 formulas with an intermediate that may leave f32's normal range, what that range ends at, LEAST, times the factors that
-follow. A quantised output has, in place of u * |ref|, half a step of its format."""
+follow. math: 2^-15 for 16-bit results of exp, tanh or erf, which CUDA rows take from lean approximations of that
+accuracy (src/cuda/math.cuh), a sixteenth of f16's own rounding; else 0. A quantised output has, in place of u * |ref|, half a step of its format."""
 
 import numpy as np
 
@@ -17,18 +19,19 @@ UNIT = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}
 TINY = {"f32": 2.0**-150, "f16": 2.0**-25, "bf16": 2.0**-134}
 F32 = 2.0**-24
 LEAST = 2.0**-126  # f32's least normal number
+FAST_MATH = 2.0**-15
 DENORMAL = 2.0**-146  # eight of f32's least steps, 2^-149: a later factor can magnify what was lost
 
 
 class Expected:
     """What an output must be. exact: bit for bit the rounded value (NaN stays NaN)."""
 
-    def __init__(self, value, magnitude=None, n=1, steps=8, floor=0.0, exact=False):
+    def __init__(self, value, magnitude=None, n=1, steps=8, floor=0.0, exact=False, math=False):
         self.value = np.asarray(value, np.float64)
         with np.errstate(invalid="ignore"):
             self.magnitude = np.abs(self.value) if magnitude is None else np.asarray(magnitude, np.float64)
         self.k = steps + 2 * np.log2(max(n, 1))
-        self.floor, self.exact = floor, exact
+        self.floor, self.exact, self.math = floor, exact, math
         self._want = None  # value and bound for the dtype, kept because every row of the op is checked by them
 
     def want(self, shape, dtype):
@@ -40,6 +43,8 @@ class Expected:
             else:
                 with np.errstate(invalid="ignore", over="ignore"):
                     bound = UNIT[dtype] * np.abs(value) + self.k * (F32 * self.magnitude + DENORMAL)
+                    if self.math and dtype != "f32":
+                        bound = bound + FAST_MATH * self.magnitude
                     bound = bound + TINY[dtype] + self.floor
             self._want = value, np.broadcast_to(bound, shape)
         return self._want
@@ -61,11 +66,11 @@ class Expected:
 class Quantized:
     """Values in groups of `group` (0: the row) as q * scale. Checks y by the scale that came with it, and the scale."""
 
-    def __init__(self, value, group, q, magnitude=None, n=1, steps=10):
+    def __init__(self, value, group, q, magnitude=None, n=1, steps=10, math=False):
         self.value, self.q = value, q
         self.group = group or max(value.shape[-1], 1)
         self.magnitude = np.abs(value) if magnitude is None else magnitude
-        self.k = steps + 2 * np.log2(max(n, 1))
+        self.k = steps + 2 * np.log2(max(n, 1)) + (FAST_MATH / F32 if math else 0)
         self.qmax = 448.0 if q == "e4m3" else 127.0
 
     def _per_group(self, values):

@@ -76,12 +76,21 @@ struct NormPiece {
   }
 };
 
+// The most threads that an SM of this target holds.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100)
+constexpr int kSmThreads = 2048;
+#elif __CUDA_ARCH__ < 800
+constexpr int kSmThreads = 1024;
+#else
+constexpr int kSmThreads = 1536;
+#endif
+
 // Memory is busiest with the SM full of threads: 32 registers each, or 40 where a row needs them. More than two vectors in
 // a thread, or few rows, and registers matter less than what they hold.
 template <class Op, int K, bool kEarly>
-constexpr int kNormThreadsPerSm = K > 2 || (kEarly && !Op::kQuant) ? 1024
-                                  : Op::kBlock == 1024             ? 2048
-                                                                   : 1536;
+constexpr int kNormThreadsPerSm = K > 2 || (kEarly && !Op::kQuant) || kSmThreads == 1024 ? 1024
+                                  : Op::kBlock == 1024                                   ? kSmThreads
+                                                                                         : 1536;
 template <class Op, int K, class Team>
 constexpr int kNormBlock = Team::kWarp ? kNormWarpBlock
                            : K > 2     ? 1024

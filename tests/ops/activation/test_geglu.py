@@ -6,7 +6,7 @@ from harness.functions import LAYOUTS, gate_dims, gelu, split_gate
 
 def reference(t, a):
     gate, up = split_gate(t, a)
-    return {"y": Expected(gelu(gate, a.form) * up, np.abs(gate * up))}
+    return {"y": Expected(gelu(gate, a.form) * up, np.abs(gate * up), math=True)}
 
 
 SPEC = Spec("geglu", reference, variants=[*LAYOUTS, {"form": "erf"}], dims=gate_dims)

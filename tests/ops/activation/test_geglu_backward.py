@@ -9,8 +9,8 @@ def reference(t, a):
     dgate, dup = t.dy * up * gelu_slope(gate, a.form), t.dy * gelu(gate, a.form)
     dgate_size, dup_size = np.abs(t.dy * up) * gelu_slope_magnitude(gate), np.abs(t.dy * gate)
     return {
-        "dx": Expected(join_gate(dgate, dup, a), join_gate(dgate_size, dup_size, a)),
-        "dup": Expected(dup, dup_size),
+        "dx": Expected(join_gate(dgate, dup, a), join_gate(dgate_size, dup_size, a), math=True),
+        "dup": Expected(dup, dup_size, math=True),
     }
 
 

@@ -5,7 +5,7 @@ from harness.functions import LAYOUTS, gate_dims, silu, silu_size, split_gate
 
 def reference(t, a):
     gate, up = split_gate(t, a)
-    return {"y": Expected(silu(gate) * up, **silu_size(gate, up))}
+    return {"y": Expected(silu(gate) * up, **silu_size(gate, up), math=True)}
 
 
 SPEC = Spec("swiglu", reference, variants=[*LAYOUTS], dims=gate_dims)

@@ -8,7 +8,7 @@ def reference(t, a):
     dgate, dup = t.dy * up * silu_slope(gate), t.dy * silu(gate)
     dgate_size, dup_size = silu_slope_size(gate, t.dy * up), silu_size(gate, t.dy)
     dx_size = {k: join_gate(dgate_size[k], dup_size[k], a) for k in dup_size}
-    return {"dx": Expected(join_gate(dgate, dup, a), **dx_size), "dup": Expected(dup, **dup_size)}
+    return {"dx": Expected(join_gate(dgate, dup, a), **dx_size, math=True), "dup": Expected(dup, **dup_size, math=True)}
 
 
 # The slope at infinity is 0 * inf in one formula and 0 or 1 in another: no infinities here.

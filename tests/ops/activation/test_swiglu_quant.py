@@ -5,7 +5,7 @@ from harness.functions import LAYOUTS, gate_dims, silu, silu_size, split_gate
 
 def reference(t, a):
     gate, up = split_gate(t, a)
-    y = Quantized(silu(gate) * up, a.group, a.Q, silu_size(gate, up)["magnitude"])
+    y = Quantized(silu(gate) * up, a.group, a.Q, silu_size(gate, up)["magnitude"], math=a.T != "f32")
     return {"y": y, "scale": y.scale()}
 
 

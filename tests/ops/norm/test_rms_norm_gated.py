@@ -19,7 +19,7 @@ def reference(t, a):
         y = y * silu(t.z)
     # exp turns an error of z into one of |z|, and sigmoid underflows.
     floor = np.abs(y / sigmoid(t.z)) * LEAST
-    return {"y": Expected(y, np.abs(y) * (1 + np.abs(t.z)), n=a.dim, steps=12, floor=floor)}
+    return {"y": Expected(y, np.abs(y) * (1 + np.abs(t.z)), n=a.dim, steps=12, floor=floor, math=True)}
 
 
 SPEC = Spec(
