@@ -104,6 +104,10 @@ ek_setup() {
 
   # Python: the system's if it has all that is needed (a venv that is already there, if it does not).
   system="$(find_python)"
+  # A machine without pytest and without network can be sent one: tools/gpu-check puts a copy into its build folder.
+  if [ $test = 1 ] && [ -d build/cuda/site/pytest ] && [ -n "$system" ] && ! has_modules "$system" pytest; then
+    export PYTHONPATH="$ROOT/build/cuda/site${PYTHONPATH:+:$PYTHONPATH}"
+  fi
   if [ -n "$system" ] && has_modules "$system" "${modules[@]}"; then
     PY="$system"
   else

@@ -30,8 +30,8 @@ ek_status with_float(ek_dtype dtype, F&& f) {
 struct Grid {
   dim3 blocks;
   dim3 threads;
-  size_t smem = 0;   // dynamic bytes; more than 48 KB needs allow_smem() first
-  int cluster = 1;   // blocks of a cluster along x (sm_90 and newer)
+  size_t smem = 0;  // dynamic bytes; more than 48 KB needs allow_smem() first
+  int cluster = 1;  // blocks of a cluster along x (sm_90 and newer)
 };
 
 // Every kernel launched here calls pdl_wait() in every thread before it touches memory that another kernel may have
@@ -77,8 +77,8 @@ inline unsigned grid_blocks(int64_t work, int64_t per_block) {
 
 }  // namespace ek
 
-#define EK_CUDA(launch_, call)                                                                     \
-  do {                                                                                             \
-    const cudaError_t ek_cuda_error_ = (call);                                                     \
+#define EK_CUDA(launch_, call)                                                                           \
+  do {                                                                                                   \
+    const cudaError_t ek_cuda_error_ = (call);                                                           \
     if (ek_cuda_error_ != cudaSuccess) return ::ek::fail_cuda((launch_).context, ek_cuda_error_, #call); \
   } while (0)

@@ -33,10 +33,16 @@ struct Quantizer {
       // |v / scale| <= 127 but for roundings, so adding 1.5 * 2^23 leaves the nearest integer in the low byte. Where the
       // scale is not finite every quotient is 0 or NaN, and both are stored as 0.
       const bool finite = scale < __int_as_float(0x7f800000);
+      const auto low = [&](int i) { return __float_as_uint(fmaf(v[i], reciprocal, 12582912.f)); };
+      if constexpr (N % 4 == 0) {
 #pragma unroll
-      for (int i = 0; i < N; ++i) {
-        const int bits = __float_as_int(fmaf(v[i], reciprocal, 12582912.f));
-        q.v[i] = static_cast<int8_t>(finite ? bits : 0);
+        for (int i = 0; i < N; i += 4) {
+          const uint32_t a = __byte_perm(low(i), low(i + 1), 0x0040), b = __byte_perm(low(i + 2), low(i + 3), 0x0040);
+          reinterpret_cast<uint32_t*>(&q)[i / 4] = finite ? __byte_perm(a, b, 0x5410) : 0;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < N; ++i) q.v[i] = static_cast<int8_t>(finite ? low(i) : 0);
       }
     } else {
       float f[N];

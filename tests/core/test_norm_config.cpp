@@ -37,35 +37,38 @@ void check_holds(const NormConfig& c, int64_t vectors) {
 }
 
 void forward() {
-  for (int max_vectors : {4, 8}) {
-    for (int block : {512, 1024}) {
+  for (NormKind kind : {NormKind::kLight, NormKind::kHeavy, NormKind::kTwoInputs}) {
+    for (int max_vectors : {4, 8}) {
+      if (kind == NormKind::kLight && max_vectors == 4) continue;  // rms_norm and l2_norm always have room for 8
+      if (kind == NormKind::kTwoInputs && max_vectors == 8) continue;
       for_lengths(1024 * max_vectors, [&](int64_t n) {
-        const NormConfig c = norm_vec_config(n, max_vectors, block);
+        const NormConfig c = norm_vec_config(n, max_vectors, kind);
         check_holds(c, n);
         CHECK_EQ(c.cluster, 1);
         CHECK(c.vectors <= max_vectors);
-        if (c.vectors == 2) CHECK(c.threads <= block);
+        if (c.vectors == 2) CHECK(c.threads <= 512);  // the launch bounds of norm_rows.cuh
+        if (c.threads <= 32 && kind != NormKind::kHeavy) CHECK_EQ(c.vectors, 2);
       });
-      CHECK_EQ(norm_vec_config(1024 * max_vectors + 1, max_vectors, block).threads, 0);
+      CHECK_EQ(norm_vec_config(1024 * max_vectors + 1, max_vectors, kind).threads, 0);
 
+      // Clusters take what no block holds, up to 8 blocks of 1024 threads.
       const int64_t widest = 8 * 1024 * max_vectors;
       for_lengths(widest, [&](int64_t n) {
-        const NormConfig c = norm_cluster_config(n, max_vectors, block);
-        CHECK_EQ(c.threads != 0, norm_wants_cluster(n, block));
+        const NormConfig c = norm_cluster_config(n, max_vectors, kind);
+        CHECK_EQ(c.threads != 0, norm_vec_config(n, max_vectors, kind).threads == 0);
         if (!c.threads) return;
         check_holds(c, n);
         CHECK(c.cluster >= 2 && c.cluster <= 8);
         CHECK(c.vectors <= max_vectors);
-        if (c.vectors == 2) CHECK(c.threads <= block);
       });
-      CHECK_EQ(norm_cluster_config(widest + 1, max_vectors, block).threads, 0);
+      CHECK_EQ(norm_cluster_config(widest + 1, max_vectors, kind).threads, 0);
     }
   }
   // Lengths that no memory holds are too many threads, not a few by overflow.
-  CHECK_EQ(norm_vec_config(int64_t{1} << 40, 8, 1024).threads, 0);
-  CHECK_EQ(norm_cluster_config(int64_t{1} << 40, 8, 1024).threads, 0);
+  CHECK_EQ(norm_vec_config(int64_t{1} << 40, 8, NormKind::kLight).threads, 0);
+  CHECK_EQ(norm_cluster_config(int64_t{1} << 40, 8, NormKind::kLight).threads, 0);
   // bf16 rows of 262144 elements fit a cluster, for the ops with two inputs too.
-  CHECK(norm_cluster_config(262144 / 8, 4, 512).threads > 0);
+  CHECK(norm_cluster_config(262144 / 8, 4, NormKind::kTwoInputs).threads > 0);
 
   for (int64_t dim :
        {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{512}, int64_t{513}, int64_t{4097}, int64_t{1} << 40}) {

@@ -166,8 +166,15 @@ __device__ __forceinline__ void transpose_store(TransposeTile<E, kVectorX>& tile
   }
 }
 
+// Registers are bounded where it was measured; other SMs may not even hold that many threads.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ == 900
+constexpr int transpose_bound(int bytes, bool vectors) { return transpose_blocks(bytes, vectors); }
+#else
+constexpr int transpose_bound(int, bool) { return 1; }
+#endif
+
 template <class E, bool kVectorX, bool kVectorY>
-__global__ void __launch_bounds__(kTransposeThreads, transpose_blocks(sizeof(E), kVectorX))
+__global__ void __launch_bounds__(kTransposeThreads, transpose_bound(sizeof(E), kVectorX))
     transpose_kernel(const __grid_constant__ TransposeParams<E> p) {
   constexpr int kTile = TransposeTile<E, kVectorX>::kTile;
   __shared__ TransposeTile<E, kVectorX> tile;

@@ -99,7 +99,9 @@ struct NormColumns {
       constexpr bool kKeepPacked = kHide && sizeof(T) < 4;
       unpack_words<T>(kKeepPacked ? hidden<kPass>(x(k)) : x(k), d);
       unpack_words<T>(kKeepPacked ? hidden<kPass>(dy(k)) : dy(k), y);
-      unpack_words<T>(kHold ? hidden<kPass>(weight[kHold ? k : 0]) : load_weight(p, index(k)), w);
+      // Two vectors of weight may stay converted from row to row; more would take the registers of the sums.
+      const NormWords held = weight[kHold ? k : 0];
+      unpack_words<T>(!kHold ? load_weight(p, index(k)) : K > 2 ? hidden<kPass>(held) : held, w);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         if constexpr (kCentre) d[j] -= stats.mean;

@@ -24,7 +24,7 @@ struct NormOp {
   static constexpr NormInput kInput = kInput_;
   static constexpr bool kCentre = kCentre_;          // layer_norm: subtract the mean
   static constexpr bool kQuant = sizeof(Out_) == 1;  // e4m3 or i8 with scales
-  static constexpr int kBlock = norm_block(kInput == NormInput::kPlain, kCentre, kQuant);
+  static constexpr NormKind kKind = norm_kind(kInput == NormInput::kPlain, kCentre, kQuant);
 };
 
 // The tensors that are walked row by row.

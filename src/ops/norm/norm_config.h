@@ -30,9 +30,15 @@ constexpr int norm_whole_warps(int64_t threads) {
 // The least threads of a block: rows with fewer share one. Blocks of 64 leave a fifth of the bandwidth unused.
 constexpr int kNormWarpBlock = 128;
 
-// The most threads of a block with two vectors in each. An SM holds two blocks of 1024 threads only at 32 registers a
-// thread; the ops that need more stay at 512.
-constexpr int norm_block(bool plain, bool centre, bool quant) { return plain && !centre && !quant ? 1024 : 512; }
+// What a norm is bound by, once there are enough rows. Light (rms_norm, l2_norm): by memory, and that is busiest with the
+// SM full of threads that hold two vectors each. Heavy (layer_norm, quantization): by instructions, of which reductions
+// are many; more vectors in a thread, fewer of them. Two inputs: light, but with twice the registers.
+// Numbers behind this: docs/measured-facts.md.
+enum class NormKind { kLight, kHeavy, kTwoInputs };
+
+constexpr NormKind norm_kind(bool plain, bool centre, bool quant) {
+  return !plain ? NormKind::kTwoInputs : centre || quant ? NormKind::kHeavy : NormKind::kLight;
+}
 
 struct NormVecEntry {
   int up_to;    // vectors of a row
@@ -40,43 +46,54 @@ struct NormVecEntry {
   int vectors;  // of a thread
 };
 
-// Two vectors in a thread: with the SM full of threads of 32 registers that is fastest for every length, measured from
-// 64 to 16384 elements. Wider rows, where there are no clusters, hold more.
-constexpr NormVecEntry kNormVecTable[] = {
-    {8, 4, 2},    {16, 8, 2},   {32, 16, 2},  {64, 32, 2},  // bf16: up to 64, 128, 256, 512 elements
-    {2048, 0, 2}, {4096, 0, 4}, {8192, 0, 8},               // blocks, of up to 16384, 32768, 65536
+// bf16: entries end at 64, 128, 256, 512 elements of a row, then 1024, 1536, 4096, 8192, 32768, 65536.
+constexpr NormVecEntry kNormLightTable[] = {
+    {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {1024, 0, 2}, {8192, 0, 8},
+};
+constexpr NormVecEntry kNormHeavyTable[] = {
+    {8, 4, 2},    {16, 8, 2},  {32, 16, 2},  {64, 32, 2},  {128, 32, 4},
+    {192, 32, 8}, {512, 0, 4}, {8192, 0, 8}, {4096, 0, 4},
+};
+constexpr NormVecEntry kNormTwoInputsTable[] = {
+    {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {1024, 0, 2}, {4096, 0, 4},
 };
 
-// max_vectors: what one thread can hold: 8, or 4 where there are two inputs. block: see norm_block.
-constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, int block) {
-  for (const NormVecEntry& e : kNormVecTable) {
+// max_vectors: what one thread can hold: 8, or 4 with a second input or weight beside it.
+template <int N>
+constexpr NormConfig norm_choose(const NormVecEntry (&table)[N], int64_t vectors, int max_vectors) {
+  for (const NormVecEntry& e : table) {
+    if (vectors > e.up_to || e.vectors > max_vectors) continue;
     NormConfig c;
     c.vectors = e.vectors;
     c.threads = e.threads ? e.threads : norm_whole_warps(norm_ceil_div(vectors, e.vectors));
-    if (vectors > e.up_to || e.vectors > max_vectors || c.threads > (e.vectors == 2 ? block : 1024)) continue;
     c.rows_per_block = static_cast<int>(norm_ceil_div(kNormWarpBlock, c.threads));
     return c;
   }
   return {};
 }
 
+constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, NormKind kind) {
+  return kind == NormKind::kLight   ? norm_choose(kNormLightTable, vectors, max_vectors)
+         : kind == NormKind::kHeavy ? norm_choose(kNormHeavyTable, vectors, max_vectors)
+                                    : norm_choose(kNormTwoInputsTable, vectors, max_vectors);
+}
+
 // ---- forward: the row in the registers of a cluster ------------------------------------------------------------------
 
-// Rows that a block does not hold at two vectors in a thread go to a cluster where there are clusters.
-constexpr bool norm_wants_cluster(int64_t vectors, int block) { return vectors > 2 * block; }
+// Only rows that no block holds: at 32768 elements a block of 8 vectors in a thread is a quarter faster than a cluster.
 // Threads of a block, until the cluster has its full 8 blocks.
 constexpr int kNormClusterThreads = 512;
-constexpr int kNormClusterVectors = 2;  // of a thread, at least
+constexpr int kNormClusterVectors = 4;  // of a thread, at least
 
-constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, int block) {
-  if (!norm_wants_cluster(vectors, block)) return {};
+constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormKind kind) {
+  if (norm_vec_config(vectors, max_vectors, kind).threads) return {};
   for (int k = kNormClusterVectors; k <= max_vectors; k *= 2) {
     NormConfig c;
     c.vectors = k;
     c.cluster = 2;
     while (c.cluster < 8 && norm_ceil_div(vectors, c.cluster * k) > kNormClusterThreads) c.cluster *= 2;
     c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * k));
-    if (c.threads <= (k == 2 ? block : 1024)) return c;
+    if (c.threads <= 1024) return c;
   }
   return {};
 }

@@ -44,21 +44,18 @@ inline Grid norm_grid(uint32_t rows, const NormConfig& config) {
 
 template <class Args, NormCall (*kCall)(const Args&), NormInput kInput, bool kCentre, bool kQuant = false>
 struct NormKernels {
-  // Of a thread, limited by registers, and for the quantized ones, with their six pairs of dtypes, by compile time.
-  static constexpr int kMaxVectors = kInput == NormInput::kPlain && !kQuant ? 8 : 4;
+  static constexpr bool kPlain = kInput == NormInput::kPlain;
+  static constexpr NormKind kKind = norm_kind(kPlain, kCentre, kQuant);
+  static constexpr int kMaxVectors = kPlain && !kQuant ? 8 : 4;
 
-  static constexpr int kBlock = norm_block(kInput == NormInput::kPlain, kCentre, kQuant);
-
-  static NormConfig vec_config(const NormCall& c) { return norm_vec_config(vectors_of(c), kMaxVectors, kBlock); }
-  static NormConfig cluster_config(const NormCall& c) {
-    return norm_cluster_config(vectors_of(c), kMaxVectors, kBlock);
-  }
   static int64_t vectors_of(const NormCall& c) { return c.dim * dtype_bytes(c.dtype) / 16; }
+  static NormConfig vec_config(const NormCall& c) { return norm_vec_config(vectors_of(c), kMaxVectors, kKind); }
+  static NormConfig cluster_config(const NormCall& c) { return norm_cluster_config(vectors_of(c), kMaxVectors, kKind); }
 
   static const char* why_not_cluster(const Args& a, const Device&) {
     const NormCall c = kCall(a);
     if (const char* why = norm_not_vectors(c)) return why;
-    if (!norm_wants_cluster(vectors_of(c), kBlock)) return "a row fits in the registers of a block";
+    if (vec_config(c).threads) return "a row fits in the registers of a block";
     const NormConfig config = cluster_config(c);
     if (!config.threads) return "a row is wider than the registers of a cluster";
     return norm_not_groups(c, config);
@@ -72,18 +69,23 @@ struct NormKernels {
     return norm_not_groups(c, config);
   }
 
-  template <class Team, int kLeast>
+  template <class Team, int kLeast, int kMost>
   static ek_status rows(const NormCall& c, const NormConfig& config, const Launch& l) {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
       return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
-        // Few rows wait for memory, not for room on the SMs. A scale for the whole row needs weight before the sums.
-        const bool early = kQuant ? p.group == 0 : grid.blocks.x <= 2u * l.device.processors;
-        return with_vectors<kLeast, kMaxVectors>(config.vectors, [&](auto k) {
+        // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
+        // as many still suffice. A scale for the whole row needs weight before the sums.
+        const bool few = grid.blocks.x <= 2u * l.device.processors;
+        const bool early = kQuant
+                               ? p.group == 0
+                               : config.threads <= 512 && (few || (kKind == NormKind::kLight && config.threads <= 256));
+        return with_vectors<kLeast, kMost>(config.vectors, [&](auto k) {
           constexpr int K = decltype(k)::value;
-          return early ? launch(l, norm_rows_vec<Op, K, Team, true>, grid, p)
-                       : launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
+          if constexpr (K <= 4)
+            if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
+          return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
         });
       });
     });
@@ -91,13 +93,15 @@ struct NormKernels {
 
   static ek_status cluster(const Args& a, const Launch& l) {
     const NormCall c = kCall(a);
-    return rows<ClusterTeam<2>, kNormClusterVectors>(c, cluster_config(c), l);
+    return rows<ClusterTeam<2>, kNormClusterVectors, kMaxVectors>(c, cluster_config(c), l);
   }
 
   static ek_status vec(const Args& a, const Launch& l) {
     const NormCall c = kCall(a);
     const NormConfig config = vec_config(c);
-    return config.threads <= 32 ? rows<WarpTeam<2>, 2>(c, config, l) : rows<BlockTeam<2>, 2>(c, config, l);
+    constexpr int kWarpVectors = kKind == NormKind::kHeavy ? kMaxVectors : 2;
+    return config.threads <= 32 ? rows<WarpTeam<2>, 2, kWarpVectors>(c, config, l)
+                                : rows<BlockTeam<2>, 2, kMaxVectors>(c, config, l);
   }
 
   static ek_status any(const Args& a, const Launch& l) {

@@ -85,20 +85,27 @@ constexpr int kSmThreads = 1024;
 constexpr int kSmThreads = 1536;
 #endif
 
-// Memory is busiest with the SM full of threads: 32 registers each, or 40 where a row needs them. More than two vectors in
-// a thread, or few rows, and registers matter less than what they hold.
+// Registers, as threads of an SM of 65536. Light rows: 32 of them, or 40 with weight; other kinds: 40 for two vectors in a
+// thread, 64 for more, 128 where weight and bias of few rows are held too.
 template <class Op, int K, bool kEarly>
-constexpr int kNormThreadsPerSm = K > 2 || (kEarly && !Op::kQuant) || kSmThreads == 1024 ? 1024
-                                  : Op::kBlock == 1024                                   ? kSmThreads
-                                                                                         : 1536;
-template <class Op, int K, class Team>
-constexpr int kNormBlock = Team::kWarp ? kNormWarpBlock
-                           : K > 2     ? 1024
-                                       : Op::kBlock;
-
-// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. For few rows.
+constexpr int norm_threads_per_sm() {
+  if (K == 2 && !kEarly) return Op::kKind == NormKind::kLight ? 2048 : 1536;
+  if (K == 2) return Op::kKind == NormKind::kLight || Op::kQuant ? 1536 : 1024;
+  return kEarly && !Op::kQuant ? 512 : 1024;
+}
+template <class Op, int K, bool kEarly>
+constexpr int kNormThreadsPerSm =
+    norm_threads_per_sm<Op, K, kEarly>() < kSmThreads ? norm_threads_per_sm<Op, K, kEarly>() : kSmThreads;
 template <class Op, int K, class Team, bool kEarly>
-__global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team>)
+constexpr int kNormBlock = Team::kWarp                         ? kNormWarpBlock
+                           : K == 2 || (kEarly && !Op::kQuant) ? 512
+                                                               : 1024;
+
+// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. With quantization it also
+// means one scale for the row, which needs weight then; otherwise there are groups.
+template <class Op, int K, class Team, bool kEarly>
+__global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
+                                  kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team, kEarly>)
     norm_rows_vec(const NormParams<typename Op::T, typename Op::Out> p) {
   if constexpr (Team::kCluster && !kHasClusters) return;
   using T = typename Op::T;
@@ -119,6 +126,9 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
   NormPiece<T, Op::kInput> piece[K];
   bool in[K];
   const auto index = [&](int k) { return team.thread + k * team.threads; };
+  // No thread of the team has a vector k, nor one after it: the same for all of them, so that the work is really skipped.
+  // Only heavy rows gain by it.
+  const auto beyond = [&](int k) { return Op::kCentre && k > 0 && k * team.threads >= p.vectors; };
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     in[k] = active && index(k) < p.vectors;
@@ -147,24 +157,25 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
 
   // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
   // A scale for the whole row needs the largest |x * weight| too: times rstd it is the largest result.
-  float base = 0.f, rest = 0.f, squares, total[2] = {0.f, 0.f};
-  const bool row_scale = Op::kQuant && kEarly;
+  float mean = 0.f, squares, total[2] = {0.f, 0.f};
+  constexpr bool kRowScale = Op::kQuant && kEarly;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
+    if (beyond(k)) break;
     float f[V], s = 0.f;
     piece[k].settle(other + index(k) * V, in[k]);
     piece[k].template values<0>(f);
 #pragma unroll
     for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
     total[0] += s;
-    if (row_scale) {
+    if (kRowScale) {
       float w[V];
       weight_of(k, w);
 #pragma unroll
       for (int j = 0; j < V; ++j) total[1] = MaxNan{}(total[1], fabsf(f[j] * w[j]));
     }
   }
-  if (row_scale) {
+  if (kRowScale) {
     team.reduce_each(total, [](int v, float a, float b) { return v == 0 ? a + b : MaxNan{}(a, b); });
   } else {
     float sum[1] = {total[0]};
@@ -172,32 +183,27 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
     total[0] = sum[0];
   }
   if constexpr (Op::kCentre) {
-    // The mean is base + rest: base alone is rounded to f32, which shows where it is much larger than the deviations.
-    base = total[0] * p.factor;
-    float sum[2] = {0.f, 0.f};
+    // Two passes: the mean, then the squares of what is left. The mean's own rounding adds its square, far below f32.
+    mean = total[0] * p.factor;
+    float sum[1] = {0.f};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float f[V], s = 0.f, q = 0.f;
+      if (beyond(k)) break;
+      float f[V], q = 0.f;
       piece[k].template values<1>(f);
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        const float d = f[j] - base;
-        s += d;
-        q += d * d;
-      }
-      if (in[k]) sum[0] += s, sum[1] += q;
+      for (int j = 0; j < V; ++j) q += (f[j] - mean) * (f[j] - mean);
+      if (in[k]) sum[0] += q;
     }
     team.reduce(sum, Sum{});
-    rest = sum[0] * p.factor;
-    squares = sum[1] - sum[0] * rest;
-    if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
+    squares = sum[0];
   } else {
     squares = total[0];
   }
   const float rstd = rsqrtf(squares * p.factor + p.eps);
   if (active && team.thread == 0) {
     if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
-    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = base + rest;
+    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = mean;
   }
 
   // Results
@@ -205,6 +211,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
   if constexpr (!Op::kQuant) {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
+      if (beyond(k)) break;
       if (!in[k]) continue;
       float f[V], w[V];
       piece[k].template values<2>(f);
@@ -213,7 +220,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
         float b[V];
         norm_unpack<T>(kEarly ? early_bias[k] : affine(p.bias, p.bias, k), b);
 #pragma unroll
-        for (int j = 0; j < V; ++j) f[j] = (f[j] - base - rest) * rstd * w[j] + b[j];
+        for (int j = 0; j < V; ++j) f[j] = (f[j] - mean) * (rstd * w[j]) + b[j];
       } else {
 #pragma unroll
         for (int j = 0; j < V; ++j) f[j] = f[j] * rstd * w[j];
@@ -223,7 +230,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
     }
   } else {
     float* scale = p.scale + p.rows.offset(kNormScale, row);
-    if (row_scale) {
+    if (kRowScale) {
       const Quantizer<Out> quantize(total[1] * rstd);
       if (active && team.thread == 0) *scale = quantize.scale;
 #pragma unroll
@@ -239,7 +246,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
     } else {
       // A group is a run of lanes: a few shuffles find its maximum. All lanes take part: vectors beyond the row come as
       // zeros, or as NaN where all of the row is NaN.
-      const int lanes = p.group / V;
+      const int lanes = p.group / V, log2_lanes = 31 - __clz(lanes);
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         float f[V], w[V], amax = 0.f;
@@ -253,7 +260,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team>, kNormThreadsPerSm<Op,
         const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
         if (!in[k]) continue;
         store_vec(y + index(k) * V, quantize(f));
-        if (index(k) % lanes == 0) scale[index(k) / lanes * p.scale_step] = quantize.scale;
+        if ((index(k) & (lanes - 1)) == 0) scale[(index(k) >> log2_lanes) * p.scale_step] = quantize.scale;
       }
     }
   }
