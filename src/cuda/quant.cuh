@@ -26,14 +26,16 @@ struct Quantizer {
     reciprocal = __fdividef(1.f, scale);  // exact to 1 ulp: scale is far below 2^126, or infinite, which gives 0
   }
 
+  // v times `factor`, over the scale.
   template <int N>
-  __device__ __forceinline__ Vec<Q, N> operator()(const float (&v)[N]) const {
+  __device__ __forceinline__ Vec<Q, N> operator()(const float (&v)[N], float factor = 1.f) const {
     Vec<Q, N> q;
+    const float multiplier = reciprocal * factor;
     if constexpr (std::is_same_v<Q, int8_t>) {
       // |v / scale| <= 127 but for roundings, so adding 1.5 * 2^23 leaves the nearest integer in the low byte. Where the
       // scale is not finite every quotient is 0 or NaN, and both are stored as 0.
       const bool finite = scale < __int_as_float(0x7f800000);
-      const auto low = [&](int i) { return __float_as_uint(fmaf(v[i], reciprocal, 12582912.f)); };
+      const auto low = [&](int i) { return __float_as_uint(fmaf(v[i], multiplier, 12582912.f)); };
       if constexpr (N % 4 == 0) {
 #pragma unroll
         for (int i = 0; i < N; i += 4) {
@@ -47,7 +49,7 @@ struct Quantizer {
     } else {
       float f[N];
 #pragma unroll
-      for (int i = 0; i < N; ++i) f[i] = v[i] * reciprocal;
+      for (int i = 0; i < N; ++i) f[i] = v[i] * multiplier;
       q = pack<Q, N>(f);
     }
     return q;

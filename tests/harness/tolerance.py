@@ -20,6 +20,7 @@ TINY = {"f32": 2.0**-150, "f16": 2.0**-25, "bf16": 2.0**-134}
 F32 = 2.0**-24
 LEAST = 2.0**-126  # f32's least normal number
 FAST_MATH = 2.0**-15
+FAST_SIGMOID = 2.0**-17  # of the same backend, where a result is a sigmoid's alone
 DENORMAL = 2.0**-146  # eight of f32's least steps, 2^-149: a later factor can magnify what was lost
 
 
@@ -70,7 +71,7 @@ class Quantized:
         self.value, self.q = value, q
         self.group = group or max(value.shape[-1], 1)
         self.magnitude = np.abs(value) if magnitude is None else magnitude
-        self.k = steps + 2 * np.log2(max(n, 1)) + (FAST_MATH / F32 if math else 0)
+        self.k = steps + 2 * np.log2(max(n, 1)) + (FAST_SIGMOID / F32 if math else 0)
         self.qmax = 448.0 if q == "e4m3" else 127.0
 
     def _per_group(self, values):

@@ -76,16 +76,19 @@ struct NormKernels {
       return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
-        // as many still suffice. A scale for the whole row needs weight before the sums.
-        const bool few = grid.blocks.x <= 2u * l.device.processors;
-        const bool early = kQuant
-                               ? p.group == 0
-                               : config.threads <= 512 && (few || (kKind == NormKind::kLight && config.threads <= 256));
+        // as many still suffice.
+        [[maybe_unused]] const bool few = grid.blocks.x <= 2u * l.device.processors;
+        [[maybe_unused]] const bool early =
+            config.threads <= 512 && (few || (kKind == NormKind::kLight && config.threads <= 256));
         return with_vectors<kLeast, kMost>(config.vectors, [&](auto k) {
           constexpr int K = decltype(k)::value;
-          if constexpr (K <= 4)
-            if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
-          return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
+          if constexpr (kQuant) {
+            return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
+          } else {
+            if constexpr (K <= 4)
+              if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
+            return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
+          }
         });
       });
     });

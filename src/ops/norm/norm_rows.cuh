@@ -101,8 +101,7 @@ constexpr int kNormBlock = Team::kWarp                         ? kNormWarpBlock
                            : K == 2 || (kEarly && !Op::kQuant) ? 512
                                                                : 1024;
 
-// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. With quantization it also
-// means one scale for the row, which needs weight then; otherwise there are groups.
+// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. Quantization needs it so.
 template <class Op, int K, class Team, bool kEarly>
 __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
                                   kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team, kEarly>)
@@ -156,9 +155,11 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   };
 
   // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
-  // A scale for the whole row needs the largest |x * weight| too: times rstd it is the largest result.
+  // Quantization keeps x * weight, in f32, and needs its largest magnitude in the row or in each group, which is a run of
+  // lanes: times rstd, that is the largest result. All of this before the barrier, where the SM has time.
   float mean = 0.f, squares, total[2] = {0.f, 0.f};
-  constexpr bool kRowScale = Op::kQuant && kEarly;
+  [[maybe_unused]] float product[Op::kQuant ? K : 1][V], largest[Op::kQuant ? K : 1];
+  const int lanes = Op::kQuant ? p.group / V : 0;
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     if (beyond(k)) break;
@@ -168,14 +169,22 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
 #pragma unroll
     for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
     total[0] += s;
-    if (kRowScale) {
+    if constexpr (Op::kQuant) {
       float w[V];
       weight_of(k, w);
+      largest[k] = 0.f;
 #pragma unroll
-      for (int j = 0; j < V; ++j) total[1] = MaxNan{}(total[1], fabsf(f[j] * w[j]));
+      for (int j = 0; j < V; ++j) {
+        product[k][j] = f[j] * w[j];
+        largest[k] = MaxNan{}(largest[k], fabsf(product[k][j]));
+      }
+      if (lanes)
+        largest[k] = warp_reduce(largest[k], MaxNan{}, lanes);
+      else
+        total[1] = MaxNan{}(total[1], largest[k]);
     }
   }
-  if (kRowScale) {
+  if constexpr (Op::kQuant) {
     team.reduce_each(total, [](int v, float a, float b) { return v == 0 ? a + b : MaxNan{}(a, b); });
   } else {
     float sum[1] = {total[0]};
@@ -203,7 +212,8 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   const float rstd = rsqrtf(squares * p.factor + p.eps);
   if (active && team.thread == 0) {
     if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
-    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = mean;
+    // NaN for a row with an infinity, as the squares are.
+    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = squares != squares ? squares : mean;
   }
 
   // Results
@@ -230,38 +240,14 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
   } else {
     float* scale = p.scale + p.rows.offset(kNormScale, row);
-    if (kRowScale) {
-      const Quantizer<Out> quantize(total[1] * rstd);
-      if (active && team.thread == 0) *scale = quantize.scale;
+    if (!lanes && active && team.thread == 0) *scale = Quantizer<Out>(total[1] * rstd).scale;
+    const int log2_lanes = 31 - __clz(lanes);
 #pragma unroll
-      for (int k = 0; k < K; ++k) {
-        if (!in[k]) continue;
-        float f[V], w[V];
-        piece[k].template values<2>(f);
-        weight_of(k, w);
-#pragma unroll
-        for (int j = 0; j < V; ++j) f[j] *= w[j] * rstd;
-        store_vec(y + index(k) * V, quantize(f));
-      }
-    } else {
-      // A group is a run of lanes: a few shuffles find its maximum. All lanes take part: vectors beyond the row come as
-      // zeros, or as NaN where all of the row is NaN.
-      const int lanes = p.group / V, log2_lanes = 31 - __clz(lanes);
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        float f[V], w[V], amax = 0.f;
-        piece[k].template values<2>(f);
-        weight_of(k, w);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          f[j] = f[j] * rstd * w[j];
-          amax = MaxNan{}(amax, fabsf(f[j]));
-        }
-        const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
-        if (!in[k]) continue;
-        store_vec(y + index(k) * V, quantize(f));
-        if ((index(k) & (lanes - 1)) == 0) scale[(index(k) >> log2_lanes) * p.scale_step] = quantize.scale;
-      }
+    for (int k = 0; k < K; ++k) {
+      if (!in[k]) continue;
+      const Quantizer<Out> quantize((lanes ? largest[k] : total[1]) * rstd);
+      store_vec(y + index(k) * V, quantize(product[k], rstd));
+      if (lanes && (index(k) & (lanes - 1)) == 0) scale[(index(k) >> log2_lanes) * p.scale_step] = quantize.scale;
     }
   }
 }
