@@ -27,15 +27,15 @@ extern "C" {
 #define EK_VERSION_MINOR 1
 #define EK_VERSION_PATCH 0
 
-EK_API uint32_t ek_version(void);          /* major << 16 | minor << 8 | patch of the loaded library */
-EK_API const char* ek_build_info(void);    /* "einkorn 0.1.0, cuda 13.0 (sm_90a)" or "einkorn 0.1.0, cpu only" */
+EK_API uint32_t ek_version(void);       /* major << 16 | minor << 8 | patch of the loaded library */
+EK_API const char* ek_build_info(void); /* "einkorn 0.1.0, cuda 13.0 (sm_90a)" or "einkorn 0.1.0, cpu only" */
 
 /* ---- status ----------------------------------------------------------------------------------------------------- */
 
 typedef enum ek_status {
   EK_STATUS_OK = 0,
   EK_STATUS_INVALID_ARGUMENT = 1, /* the message names the op, the argument, what it is and what was expected */
-  EK_STATUS_UNSUPPORTED = 2,      /* legal, but no row takes it on this device with these flags; the message lists why */
+  EK_STATUS_UNSUPPORTED = 2, /* legal, but no row takes it on this device with these flags; the message lists why */
   EK_STATUS_OUT_OF_MEMORY = 3,
   EK_STATUS_WORKSPACE = 4, /* the context's workspace is too small and can't grow now (caller's memory, or capturing) */
   EK_STATUS_CUDA = 5,      /* the CUDA runtime refused; the message has its words */
@@ -96,9 +96,9 @@ typedef struct ek_tensor {
 /* ---- devices and memory ----------------------------------------------------------------------------------------- */
 
 typedef struct ek_device_info {
-  uint32_t struct_size;  /* set by the caller to sizeof(ek_device_info) */
-  int32_t target;        /* CUDA: compute capability, 90 for 9.0. CPU: x86-64 level 2, 3 or 4 in use; 0 elsewhere */
-  int32_t processors;    /* CUDA: SMs. CPU: threads of the pool */
+  uint32_t struct_size; /* set by the caller to sizeof(ek_device_info) */
+  int32_t target;       /* CUDA: compute capability, 90 for 9.0. CPU: x86-64 level 2, 3 or 4 in use; 0 elsewhere */
+  int32_t processors;   /* CUDA: SMs. CPU: threads of the pool */
   int32_t reserved;
   uint64_t memory_bytes; /* total */
   uint64_t l2_bytes;     /* 0 where unknown */
@@ -116,7 +116,8 @@ EK_API ek_status ek_memory_free(ek_device device, void* data);                  
 
 /* A device, a stream, a workspace and flags. As many as you like; each is used by one thread at a time. */
 typedef struct ek_context ek_context;
-typedef void* ek_stream; /* cudaStream_t on CUDA (NULL: the default stream); on the CPU work is done when a call returns */
+typedef void*
+    ek_stream; /* cudaStream_t on CUDA (NULL: the default stream); on the CPU work is done when a call returns */
 
 enum {
   EK_FLAG_DETERMINISTIC = 1,   /* only rows that give the same bits every time */
@@ -156,7 +157,8 @@ typedef struct ek_event ek_event;
 EK_API ek_status ek_event_create(ek_device device, ek_event** event_out);
 EK_API void ek_event_destroy(ek_event* event);
 EK_API ek_status ek_event_record(ek_event* event, ek_context* context);
-EK_API ek_status ek_event_wait(ek_event* event, ek_context* context); /* later work of the context waits for the event */
+EK_API ek_status ek_event_wait(ek_event* event,
+                               ek_context* context); /* later work of the context waits for the event */
 EK_API ek_status ek_event_synchronize(ek_event* event);
 EK_API ek_status ek_event_elapsed(const ek_event* start, const ek_event* stop, float* milliseconds_out);
 
@@ -172,8 +174,8 @@ EK_API void ek_graph_destroy(ek_graph* graph);
 
 /* The library routes each call to one kernel row. These say which rows there are and why one was taken. */
 EK_API int32_t ek_op_count(void);
-EK_API const char* ek_op_name(int32_t index);     /* NULL past the end */
-EK_API int32_t ek_kernel_count(const char* op);   /* rows of all devices; 0 for an unknown op */
+EK_API const char* ek_op_name(int32_t index);   /* NULL past the end */
+EK_API int32_t ek_kernel_count(const char* op); /* rows of all devices; 0 for an unknown op */
 
 typedef struct ek_kernel_info {
   uint32_t struct_size; /* set by the caller */

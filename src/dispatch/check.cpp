@@ -9,9 +9,9 @@
 #include "core/context.h"
 #include "dispatch/overlap.h"
 
-#define EK_CHECKED(call)                          \
-  do {                                            \
-    if (const ek_status s_ = (call)) return s_;   \
+#define EK_CHECKED(call)                        \
+  do {                                          \
+    if (const ek_status s_ = (call)) return s_; \
   } while (0)
 
 namespace ek {
@@ -143,7 +143,8 @@ class Checker {
       if (t.flags & kOptional) return EK_STATUS_OK;
       return refuse("%s: %s is NULL, expected a list of tensors", spec_.name, t.name);
     }
-    if (count < 0) return refuse("%s: %s_count is %lld, expected 0 or more", spec_.name, t.name, static_cast<long long>(count));
+    if (count < 0)
+      return refuse("%s: %s_count is %lld, expected 0 or more", spec_.name, t.name, static_cast<long long>(count));
     if (list_count_ < 0) {
       list_count_ = count;
       list_from_ = t.name;
@@ -196,7 +197,8 @@ class Checker {
     for (int d = ndim - 1; d >= 0; --d) {
       const int64_t size = source.shape[d];
       if (size < 0)
-        return refuse("%s: %s has shape %s: a dimension is negative", spec_.name, name, ShapeText(source.shape, ndim).text);
+        return refuse("%s: %s has shape %s: a dimension is negative", spec_.name, name,
+                      ShapeText(source.shape, ndim).text);
       tensor->shape[d] = size;
       tensor->stride[d] = source.strides ? source.strides[d] : dense;
       if (__builtin_mul_overflow(dense, size ? size : 1, &dense) || dense > INT64_MAX / 16)
@@ -230,8 +232,10 @@ class Checker {
                       t.flags & kHost ? "" : " (the context is on the CPU)");
     } else if (have.type != want.type || have.id != want.id) {
       return refuse("%s: %s is on %s %d, expected cuda %d (the context's device)", spec_.name, name,
-                    have.type == EK_DEVICE_CUDA ? "cuda" : host ? "cpu" : "device type", host || have.type == EK_DEVICE_CUDA ? have.id : have.type,
-                    want.id);
+                    have.type == EK_DEVICE_CUDA ? "cuda"
+                    : host                      ? "cpu"
+                                                : "device type",
+                    host || have.type == EK_DEVICE_CUDA ? have.id : have.type, want.id);
     }
     return EK_STATUS_OK;
   }
@@ -291,7 +295,8 @@ class Checker {
         lead_tensor_ = index;
         lead_ = lead;
         for (int d = 0; d < lead; ++d) lead_shape_[d] = tensor.shape[t.lead + d];
-      } else if (lead != lead_ || std::memcmp(&tensor.shape[t.lead], lead_shape_, sizeof(int64_t) * static_cast<size_t>(lead))) {
+      } else if (lead != lead_ ||
+                 std::memcmp(&tensor.shape[t.lead], lead_shape_, sizeof(int64_t) * static_cast<size_t>(lead))) {
         return refuse("%s: %s has shape %s, expected leading dimensions %s (from %s)", spec_.name, name,
                       ShapeText(tensor.shape, tensor.ndim).text, ShapeText(lead_shape_, lead_).text,
                       spec_.tensors[lead_tensor_].name);
@@ -323,7 +328,8 @@ class Checker {
   static int position(const TensorSpec& t, int k, int lead) { return t.lead >= 0 && k >= t.lead ? k + lead : k; }
 
   // "weight has shape [4096], expected [dim = 5120] (dim from x)"
-  ek_status refuse_dim(const TensorSpec& t, const char* name, const Tensor& tensor, int k, int64_t want, const char* from) {
+  ek_status refuse_dim(const TensorSpec& t, const char* name, const Tensor& tensor, int k, int64_t want,
+                       const char* from) {
     const char* dim = spec_.dims[t.dims[k]].name;
     const char* before = t.ndim > 1 || t.lead >= 0 ? "..., " : "";
     const bool last = k == t.ndim - 1;
@@ -425,14 +431,14 @@ class Checker {
   const OpSpec& spec_;
   const void* public_;
   void* args_;
-  int from_[kMostDims];                 // tensor that bound a dim, or -1
+  int from_[kMostDims];  // tensor that bound a dim, or -1
   const char* dtype_from_[kMostDtypes];
-  int lead_tensor_ = -1;                // tensor that bound "...", or -1
+  int lead_tensor_ = -1;  // tensor that bound "...", or -1
   int lead_ = 0;
   int64_t lead_shape_[kMaxDims];
   int64_t list_count_ = -1;
   const char* list_from_ = "";
-  alignas(8) char copy_[kMostBytes];    // an older caller's struct with the defaults of what it lacks
+  alignas(8) char copy_[kMostBytes];  // an older caller's struct with the defaults of what it lacks
 };
 
 }  // namespace

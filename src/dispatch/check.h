@@ -13,14 +13,14 @@ enum : uint8_t { kAttr4, kAttr8, kAttrBool, kAttrEnum };  // 4 or 8 bytes to cop
 
 struct TensorSpec {
   const char* name;
-  uint16_t from;      // offset in the public struct: const ek_tensor*, or for a list const ek_tensor* const* and a count
-  uint16_t to;        // offset in the Args: Tensor or TensorList
+  uint16_t from;  // offset in the public struct: const ek_tensor*, or for a list const ek_tensor* const* and a count
+  uint16_t to;    // offset in the Args: Tensor or TensorList
   uint8_t role;
   uint8_t flags;
-  int8_t dtype_var;   // index of the dtype variable, or -1: `dtype`
+  int8_t dtype_var;  // index of the dtype variable, or -1: `dtype`
   ek_dtype dtype;
-  int8_t ndim;        // named or literal dims
-  int8_t lead;        // how many of them stand before "...", or -1: there is no "..."
+  int8_t ndim;             // named or literal dims
+  int8_t lead;             // how many of them stand before "...", or -1: there is no "..."
   int16_t dims[kMaxDims];  // >= 0: index of a DimSpec; < 0: the literal -1 - dims[i]
 };
 
@@ -52,21 +52,21 @@ struct AliasSpec {
 
 struct OpSpec {
   const char* name;
-  const void* defaults;         // a public struct as its initialiser makes it
-  uint32_t size, first_size;    // of the public struct: now, and in its first version
+  const void* defaults;       // a public struct as its initialiser makes it
+  uint32_t size, first_size;  // of the public struct: now, and in its first version
   const TensorSpec* tensors;
   int tensor_count;
   const DimSpec* dims;
   int dim_count;
   const DtypeSpec* dtypes;
   int dtype_count;
-  const ek_dtype* combos;       // [combo_count, dtype_count]; none: every combination
+  const ek_dtype* combos;  // [combo_count, dtype_count]; none: every combination
   int combo_count;
   const AttrSpec* attrs;
   int attr_count;
   const AliasSpec* alias;
   int alias_count;
-  int lead_to, rows_to;         // offsets in the Args, or -1
+  int lead_to, rows_to;  // offsets in the Args, or -1
   void (*derive)(void* args);
   const char* (*require)(const void* args);  // the sentence that does not hold, or null
 };

@@ -10,11 +10,11 @@ namespace ek {
 // What selection and launchers may know about a device. Filled once per device; a test can make one up.
 struct Device {
   ek_device id = {EK_DEVICE_CPU, 0};
-  int target = 0;              // CUDA: 90 for compute capability 9.0. CPU: x86-64 level
-  int processors = 1;          // CUDA: SMs. CPU: threads
+  int target = 0;      // CUDA: 90 for compute capability 9.0. CPU: x86-64 level
+  int processors = 1;  // CUDA: SMs. CPU: threads
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
-  int smem_per_block = 0;      // CUDA: opt-in limit
+  int smem_per_block = 0;  // CUDA: opt-in limit
   int threads_per_processor = 0;
   char name[128] = {};
 };
@@ -43,9 +43,10 @@ constexpr uint32_t kBatchInvariant = EK_FLAG_BATCH_INVARIANT;
 
 template <class Args>
 struct Kernel {
-  const char* name;                                       // <op>_<target>[_<variant>]
+  const char* name;  // <op>_<target>[_<variant>]
   Target target;
-  const char* (*why_not)(const Args&, const Device&);     // a static sentence, or null: takes the call. No function: always
+  const char* (*why_not)(const Args&,
+                         const Device&);  // a static sentence, or null: takes the call. No function: always
   ek_status (*run)(const Args&, const Launch&);
   size_t (*workspace)(const Args&, const Device&) = nullptr;
   uint32_t promises = kDeterministic | kBatchInvariant;

@@ -79,7 +79,8 @@ inline bool may_overlap(const Tensor& a, const Tensor& b) {
       }
       if (!fits) continue;
       // Distance from a's interval to b's, going up modulo the pitch.
-      const auto distance = static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data) - reinterpret_cast<uintptr_t>(a.data));
+      const auto distance =
+          static_cast<int64_t>(reinterpret_cast<uintptr_t>(b.data) - reinterpret_cast<uintptr_t>(a.data));
       const int64_t gap = ((distance % pitch) + pitch) % pitch;
       if (gap >= extent[0] && gap + extent[1] <= pitch) return false;
     }

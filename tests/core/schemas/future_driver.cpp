@@ -30,11 +30,19 @@ static ek_status record_adamw(const AdamwArgs& a, const Launch&) {
   return EK_STATUS_OK;
 }
 
-#define EK_TABLES(Op, run, name)                                                           \
-  namespace cpu_v4 { extern const Kernel<Op##Args> k##Op##Cpu[] = {{}}; }                  \
-  namespace cpu_v3 { extern const Kernel<Op##Args> k##Op##Cpu[] = {{}}; }                  \
-  namespace cpu_v2 { extern const Kernel<Op##Args> k##Op##Cpu[] = {{name, cpu(0), nullptr, run}, {}}; } \
-  namespace cpu_base { extern const Kernel<Op##Args> k##Op##Cpu[] = {{name, cpu(0), nullptr, run}, {}}; } \
+#define EK_TABLES(Op, run, name)                                                   \
+  namespace cpu_v4 {                                                               \
+  extern const Kernel<Op##Args> k##Op##Cpu[] = {{}};                               \
+  }                                                                                \
+  namespace cpu_v3 {                                                               \
+  extern const Kernel<Op##Args> k##Op##Cpu[] = {{}};                               \
+  }                                                                                \
+  namespace cpu_v2 {                                                               \
+  extern const Kernel<Op##Args> k##Op##Cpu[] = {{name, cpu(0), nullptr, run}, {}}; \
+  }                                                                                \
+  namespace cpu_base {                                                             \
+  extern const Kernel<Op##Args> k##Op##Cpu[] = {{name, cpu(0), nullptr, run}, {}}; \
+  }                                                                                \
   extern const Kernel<Op##Args> k##Op##Cuda[] = {{}};
 
 EK_TABLES(Attention, (record<AttentionArgs, g_attention>), "attention_cpu")
@@ -46,12 +54,12 @@ EK_TABLES(GemmGguf, (record<GemmGgufArgs, g_gguf>), "gemm_gguf_cpu")
 }  // namespace ek
 
 static int g_failures = 0;
-#define CHECK(x)                                                  \
-  do {                                                            \
-    if (!(x)) {                                                   \
-      std::printf("%s:%d: %s\n", __FILE__, __LINE__, #x);         \
-      ++g_failures;                                               \
-    }                                                             \
+#define CHECK(x)                                          \
+  do {                                                    \
+    if (!(x)) {                                           \
+      std::printf("%s:%d: %s\n", __FILE__, __LINE__, #x); \
+      ++g_failures;                                       \
+    }                                                     \
   } while (0)
 
 static char g_memory[1 << 20];
@@ -79,7 +87,8 @@ int main() {
   CHECK(ek_context_create({EK_DEVICE_CPU, 0}, &c) == EK_STATUS_OK);
 
   {  // attention: optional tensors, several dtype variables, combos, derived dims, an older caller
-    View q(EK_DTYPE_BF16, 5, 8, 64), k(EK_DTYPE_E4M3, 3, 16, 2, 64), v(EK_DTYPE_E4M3, 3, 16, 2, 64), y(EK_DTYPE_BF16, 5, 8, 64);
+    View q(EK_DTYPE_BF16, 5, 8, 64), k(EK_DTYPE_E4M3, 3, 16, 2, 64), v(EK_DTYPE_E4M3, 3, 16, 2, 64),
+        y(EK_DTYPE_BF16, 5, 8, 64);
     View cu(EK_DTYPE_I32, 3), len(EK_DTYPE_I32, 2), pages(EK_DTYPE_I32, 2, 2);
     ek_attention_args a = EK_ATTENTION_ARGS;
     a.q = &q.t, a.k = &k.t, a.v = &v.t, a.y = &y.t, a.cu_q = &cu.t, a.kv_len = &len.t, a.page_table = &pages.t;
@@ -154,8 +163,9 @@ int main() {
     a.x = &x.t, a.b = &b.t, a.y = &y.t;
     CHECK(ek_gemm_gguf(c, &a) == EK_STATUS_OK && ek::g_gguf.rows == 6 && ek::g_gguf.lead == 2);
     a.type = EK_GGUF_TYPE_Q8_0;
-    CHECK(says(c, ek_gemm_gguf(c, &a),
-               "gemm_gguf: b has shape [5, 288], expected [..., row_bytes = 544] (row_bytes from the other arguments)"));
+    CHECK(
+        says(c, ek_gemm_gguf(c, &a),
+             "gemm_gguf: b has shape [5, 288], expected [..., row_bytes = 544] (row_bytes from the other arguments)"));
     a.type = 9;
     CHECK(says(c, ek_gemm_gguf(c, &a),
                "gemm_gguf: type is 9, expected 0 (q4_0), 1 (q8_0), 2 (q4_k), 3 (q5_k), 4 (q6_k)"));

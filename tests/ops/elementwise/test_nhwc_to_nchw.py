@@ -7,8 +7,8 @@ SIZES = {"smoke": [1, 8, 65], "ci": [*N, 4097], "full": [*N, 2048, 4096, 4097, 1
 
 
 def dims(n, a, i):
-    """channels, height and width of size n in turn."""
-    channels, height, width = ((n, 3, 5), (8, 2, n), (5, n, 4), (64, 4, max(n // 4, 1)))[i % 4]
+    """channels, height and width of size n in turn; and few channels."""
+    channels, height, width = ((n, 3, 5), (8, 2, n), (5, n, 4), (64, 4, max(n // 4, 1)), (2 + i % 3, 4, n))[i % 5]
     return {"batch": (2, 1, 3)[i % 3], "height": height, "width": width, "channels": channels}
 
 
