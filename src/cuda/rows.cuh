@@ -44,14 +44,18 @@ void add_dim(Rows<N>* rows, int64_t size, const int64_t (&stride)[N]) {
 // The most items of a slab: rounded up to whole blocks they still have numbers below 2^31.
 constexpr int64_t kMaxItems = (int64_t(1) << 31) - (int64_t(1) << 16);
 
+// The most dims of a slab's rows: after merging two is much already, and every kernel carries them as arguments. Rows with
+// more dims become several slabs.
+constexpr int kItemDims = 3;
+
 template <int N>
 struct RowItems {
   int64_t first = 0;   // the number in its row of the first item; 0 but in rows of more than kMaxItems
   uint32_t count = 0;  // items of the slab
   int32_t ndim = 0;    // of the rows; 0: a single row (locate), which offset() takes as one dim of size 1
   Divider per_row;     // items in a row
-  Divider size[kMaxDims];
-  int64_t stride[N][kMaxDims];
+  Divider size[kItemDims];
+  int64_t stride[N][kItemDims];
 
 #ifdef __CUDACC__
   // Sets at[t] to the offset of the item's row in tensor t, in elements, and returns its number in the row, from `first`
@@ -97,7 +101,7 @@ ek_status walk(const Rows<N>& rows, int ndim, int64_t first, int64_t per_row, co
   int64_t inner = 1;
   for (int d = 0; d < last; ++d) inner *= rows.size[d];
   const int64_t items = inner * (per_row < 1 ? 1 : per_row);
-  const bool descend = items > kMaxItems;  // then last > 0, as a single row always fits
+  const bool descend = items > kMaxItems || ndim > kItemDims;  // then last > 0, as a single row always fits
   const int64_t chunk = descend ? 1 : kMaxItems / items;
   for (int64_t o = 0; o < rows.size[last]; o += chunk) {
     const int64_t size = chunk < rows.size[last] - o ? chunk : rows.size[last] - o;

@@ -34,6 +34,7 @@ def test_beyond_2_31_elements(spec, cuda, level):
     for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
         for t in whole.values():
             t.fill()
+        einkorn.context(cuda).synchronize()  # whose stream the fills are on
         context.force(spec.op, None if row == AUTO else row)
         try:
             getattr(einkorn, spec.op)(**{n: t.array for n, t in whole.items()}, **dict(case.attrs), ctx=context)

@@ -23,6 +23,12 @@ __device__ __forceinline__ void norm_unpack(const NormRaw& raw, float (&f)[kVec<
   unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&raw), f);
 }
 
+// 1 in every element of a word.
+template <class T>
+constexpr uint32_t kOnes = std::is_same_v<T, bf16>   ? 0x3f803f80
+                           : std::is_same_v<T, half> ? 0x3c003c00
+                                                     : 0x3f800000;
+
 // One vector of a row and what belongs to it.
 template <class T, NormInput kInput>
 struct NormPiece {
@@ -135,23 +141,26 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   }
   NormRaw early_weight[K], early_bias[K];
   const T* weight = p.weight + p.rows.offset(kNormWeight, row);
-  // 0 where absent. One predicate and no branch, or early loads would be put after the sums, which wait for the row.
-  const auto affine = [&](const T* from, const T* at, int k) {
+  // One predicate and no branch, or early loads would be put after the sums, which wait for the row.
+  const auto affine = [&](const T* from, const T* at, int k, uint32_t absent) {
     const bool want = in[k] & (from != nullptr);
-    NormRaw raw = {};
+    NormRaw raw = {{absent, absent, absent, absent}};
     if (want) raw = norm_load(at + index(k) * V);
     return raw;
   };
+  // An absent weight is 0, with an offset of 1 that costs an addition; layer_norm has no offset and counts instructions.
+  constexpr uint32_t kNoWeight = Op::kCentre ? kOnes<T> : 0;
   if constexpr (kEarly)
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      early_weight[k] = affine(p.weight, weight, k);
-      if (Op::kCentre) early_bias[k] = affine(p.bias, p.bias, k);
+      early_weight[k] = affine(p.weight, weight, k, kNoWeight);
+      if (Op::kCentre) early_bias[k] = affine(p.bias, p.bias, k, 0);
     }
   const auto weight_of = [&](int k, float (&f)[V]) {
-    norm_unpack<T>(kEarly ? hidden<3>(early_weight[k]) : affine(p.weight, weight, k), f);
+    norm_unpack<T>(kEarly ? hidden<3>(early_weight[k]) : affine(p.weight, weight, k, kNoWeight), f);
+    if constexpr (!Op::kCentre)
 #pragma unroll
-    for (int j = 0; j < V; ++j) f[j] += p.weight_offset;
+      for (int j = 0; j < V; ++j) f[j] += p.weight_offset;
   };
 
   // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
@@ -228,7 +237,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       weight_of(k, w);
       if constexpr (Op::kCentre) {
         float b[V];
-        norm_unpack<T>(kEarly ? early_bias[k] : affine(p.bias, p.bias, k), b);
+        norm_unpack<T>(kEarly ? early_bias[k] : affine(p.bias, p.bias, k, 0), b);
 #pragma unroll
         for (int j = 0; j < V; ++j) f[j] = (f[j] - mean) * (rstd * w[j]) + b[j];
       } else {
