@@ -14,7 +14,7 @@ STYLE = """
     .mark1, .mark2 { stroke: #0d1117; } .limit { stroke: #ff7b72; }
   }
 """
-LABEL, PLOT, RIGHT, ROW, TOP = 300, 430, 60, 18, 64  # pixels
+LABEL, PLOT, RIGHT, ROW, TOP = 340, 430, 60, 18, 64  # pixels
 
 
 def bars(title, unit, rows, limit=None, limit_name="", marks=(), step=1.0, groups=("bar",)):
