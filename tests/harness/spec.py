@@ -142,7 +142,7 @@ class Spec:
 
     def _strided(self, dtypes, level, seed):
         for i, n in enumerate([7, 64, 129, 1024, 40, 16, 520, 2056][: 3 if level == "smoke" else 8]):
-            lead = [(3, 4), (5,), (2, 3, 2), (1, 6)][i % 4]
+            lead = [(3, 4), (5,), (2, 3, 2), (1, 6), (2, 2, 3, 2, 2)][i % 5]
             yield self.case(dtypes, n, i, lead, strides="random", seed=100 + i)
 
     def _broadcast(self, dtypes, level, seed):
