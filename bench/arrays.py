@@ -30,8 +30,8 @@ class TorchArrays:
         return self.torch.empty(shape, dtype=self.dtypes[dtype], device=self.device)
 
     def poison(self, x):
-        """Fill with a pattern that no op writes, so that a result left unwritten is seen. x is dense."""
-        x.view(self.torch.uint8).fill_(0x7F)
+        """Fill with a pattern that no op writes, so that a result left unwritten is seen. x is dense, by rows or columns."""
+        (x if x.is_contiguous() else x.mT).view(self.torch.uint8).fill_(0x7F)
 
     def copy(self, x):
         return x.clone()
@@ -71,7 +71,7 @@ class NumpyArrays:
         return self.xp.empty(shape, dtype=self.dtypes[dtype])
 
     def poison(self, x):
-        x.view(self.xp.uint8)[...] = 0x7F
+        (x if x.flags.c_contiguous else x.swapaxes(-1, -2)).view(self.xp.uint8)[...] = 0x7F
 
     def copy(self, x):
         return x.copy()

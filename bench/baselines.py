@@ -172,12 +172,46 @@ def upsample_nearest_2x(a):
     return {"y": F.interpolate(a.x.permute(0, 3, 1, 2), scale_factor=2, mode="nearest").permute(0, 2, 3, 1)}
 
 
+def gemm(a):
+    return {"d": torch.matmul(a.a, a.b) if a.beta == 0 else torch.addmm(a.c, a.a, a.b, beta=a.beta, alpha=a.alpha)}
+
+
+def gemm_batched(a):
+    return {"d": torch.bmm(a.a, a.b) if a.beta == 0 else torch.baddbmm(a.c, a.a, a.b, beta=a.beta, alpha=a.alpha)}
+
+
+def _activate(act, gated, z):
+    functions = {
+        "none": lambda x: x, "silu": F.silu, "gelu_erf": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+        "relu": F.relu, "relu2": lambda x: F.relu(x).square(),
+    }  # fmt: skip
+    return functions[act](z[..., 0::2]) * z[..., 1::2] if gated else functions[act](z)
+
+
+def gemm_epilogue(a):
+    y = _activate(a.act, a.gated, F.linear(a.a, a.b.t(), a.bias))
+    y = y if a.out_scale == 1 else a.out_scale * y
+    return {"y": y if a.residual is None else a.residual + y}
+
+
+def mlp(a):
+    y = F.linear(_activate(a.act, a.gated, F.linear(a.x, a.w1.t(), a.b1)), a.w2.t(), a.b2)
+    return {"y": y if a.residual is None else a.residual + y}
+
+
+def gemm_pack_gated(a):
+    if a.gate.is_contiguous():
+        return {"b": torch.stack((a.gate, a.up), -1).flatten(1)}
+    return {"b": torch.stack((a.gate.t(), a.up.t()), 1).flatten(0, 1).t()}
+
+
 FORWARD = {
     f.__name__: f
     for f in (
         rms_norm, add_rms_norm, rms_norm_gated, layer_norm, add_layer_norm, l2_norm, group_norm, rms_norm_quant,
         add_rms_norm_quant, silu, gelu, relu, relu2, swiglu, geglu, reglu, swiglu_clamped, gelu_gate, swiglu_quant, add,
         mul, scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
+        gemm, gemm_batched, gemm_epilogue, mlp, gemm_pack_gated,
     )
 }  # fmt: skip
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reads bench/cases/<family>.toml against the schema. Nothing here needs an array library or a GPU."""
 
+import itertools
 import math
 import sys
 import tomllib
@@ -15,7 +16,9 @@ from einkorn_gen import schema  # noqa: E402
 from bench.formulas_gen import FORMULAS, sizeof  # noqa: E402
 
 KEYS = ("model", "lead", "pitch", "give", "tags")
-TAGS = ("compile", "launch")
+TAGS = ("compile", "launch", "pdl")
+LAYOUTS = ("nt", "nn", "tn", "tt")  # of a product's operands: by rows or, t, by columns; the first is the default
+FIRST, SECOND = ("a", "x"), ("b", "w1", "w2", "gate", "up")  # tensors that its letters speak of
 
 
 class CaseError(Exception):
@@ -33,6 +36,7 @@ class Case:
     lead: tuple = ()  # the dims of "...", where they are not just rows
     pitch: int = 0  # elements from one of the first lead dim to the next, in x
     tags: tuple = field(default=())
+    layout: str = ""  # one of LAYOUTS, for products
 
     @property
     def _formula(self):
@@ -53,7 +57,7 @@ class Case:
 
     @property
     def dtype(self):
-        return "_".join(self.dtypes.values())
+        return "_".join(dict.fromkeys(self.dtypes.values()))
 
     @property
     def all_attrs(self):
@@ -66,6 +70,8 @@ class Case:
         words = [shape, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in self.attrs.items())]
         if self.pitch:
             words.append(f"pitch={self.pitch}")
+        if self.layout not in ("", LAYOUTS[0]):
+            words.append(self.layout)
         return " ".join(words)
 
     def shape(self, tensor):
@@ -74,6 +80,11 @@ class Case:
         lead = self.lead or ((dims["rows"],) if "rows" in dims else ())
         parts = [lead if d == "..." else (d if isinstance(d, int) else dims[d],) for d in tensor.dims]
         return tuple(n for part in parts for n in part)
+
+    def by_columns(self, tensor):
+        """Whether the tensor, a matrix, is stored column after column."""
+        letter = tensor.name in FIRST and self.layout[:1] or tensor.name in SECOND and self.layout[1:]
+        return letter == "t"
 
     def tensor_dtype(self, tensor):
         return self.dtypes.get(tensor.dtype, tensor.dtype)
@@ -126,7 +137,8 @@ def load(family, ops=None, folder=ROOT / "bench" / "cases"):
             if key not in ("give", "cases"):
                 raise CaseError(f"{file}: {name}.{key}: expected give or cases")
         for i, line in enumerate(table["cases"]):
-            cases.append(_case(f"{file}: {name}.cases[{i}]", ops[name], {"give": table.get("give", []), **line}))
+            for one in _expand(line):
+                cases.append(_case(f"{file}: {name}.cases[{i}]", ops[name], {"give": table.get("give", []), **one}))
     seen = {}
     for case in cases:
         key = (case.op.name, case.label, case.dtype, "launch" in case.tags)
@@ -136,12 +148,35 @@ def load(family, ops=None, folder=ROOT / "bench" / "cases"):
     return cases
 
 
+def _expand(line):
+    """One line for each combination of the values that are lists; nk and cube become m, n and k."""
+    one = dict(line)
+    if "cube" in one:
+        sides = one.pop("cube")
+        return [
+            c for s in (sides if isinstance(sides, list) else [sides]) for c in _expand({"m": s, "n": s, "k": s, **one})
+        ]
+    if "nk" in one:
+        return [c for n, k in one.pop("nk") for c in _expand({**one, "n": n, "k": k})]
+    many = [k for k, v in one.items() if isinstance(v, list) and k not in ("lead", "give", "tags")]
+    values = itertools.product(*(one[k] for k in many))
+    return [{**one, **dict(zip(many, v, strict=True))} for v in values]
+
+
 def _case(where, op, line):
     attrs = {a.name: a for a in op.attrs}
     derived = set(op.dims)
     named = [d for d in op.dim_names if d not in derived]
+    product = any(t.name in SECOND and "k" in t.dims for t in op.tensors)
     for key in line:
-        if key not in (*KEYS, *named, *attrs, *op.dtypes, *(["rows"] if op.has_lead else [])):
+        if key not in (
+            *KEYS,
+            *(["layout"] if product else []),
+            *named,
+            *attrs,
+            *op.dtypes,
+            *(["rows"] if op.has_lead else []),
+        ):
             raise CaseError(
                 f"{where}.{key}: neither a dim, dtype or attribute of {op.name} nor one of {', '.join(KEYS)}"
             )
@@ -151,7 +186,14 @@ def _case(where, op, line):
         if d not in line:
             raise CaseError(f"{where}.{d}: missing")
         sizes[d] = line[d]
+    if {"m", "n", "k"} <= set(sizes):  # as one speaks of a product
+        sizes = {d: sizes[d] for d in sorted(sizes, key=lambda d: (d not in ("batch", "m"), d == "width", d == "k"))}
     dtypes = {v: line.get(v, "bf16" if "bf16" in names else names[0]) for v, names in op.dtypes.items()}
+    if op.combos and "D" in op.dtypes and "D" not in line:
+        dtypes["D"] = dtypes["T"]
+    layout = line.get("layout", LAYOUTS[0]) if product else ""
+    if product and layout not in LAYOUTS:
+        raise CaseError(f"{where}.layout: {layout!r} is not one of {', '.join(LAYOUTS)}")
     for v, dtype in dtypes.items():
         if dtype not in op.dtypes[v]:
             raise CaseError(f"{where}.{v}: {dtype!r} is not one of {', '.join(op.dtypes[v])}")
@@ -164,5 +206,5 @@ def _case(where, op, line):
     given = {k: line[k] for k, a in attrs.items() if k in line and line[k] != a.default}
     return Case(
         op, sizes, dtypes, given, tuple(line["give"]), line.get("model", ""), lead, line.get("pitch", 0),
-        tuple(line.get("tags", ())),
+        tuple(line.get("tags", ())), layout,
     )  # fmt: skip

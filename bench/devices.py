@@ -8,6 +8,7 @@ import time
 from bench.arrays import NumpyArrays, TorchArrays
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
+ROUNDS_US = 30e3  # of all rounds of one variant together; at least 5 rounds
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
@@ -71,6 +72,33 @@ class CudaDevice:
             graph.capture_end()
         variant.graph = graph
 
+    def guess_us(self, case):
+        """What a good kernel takes: 4 TB/s, 600 TFLOP/s in 16-bit formats, 40 in f32."""
+        rate = 40e6 if case.dtypes.get("T") == "f32" else 600e6
+        return max(case.bytes / 4.0e6, case.flops / rate, 1.5)
+
+    def timed_replays(self, calls, count, times, samples):
+        """Yields after each of `times` replays of a graph of `count` calls, the time of one call added to samples."""
+        variant = Variant("", calls)
+        self.capture(variant, count)
+        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(times):
+            start.record()
+            variant.graph.replay()
+            stop.record()
+            stop.synchronize()
+            samples.append(start.elapsed_time(stop) * 1e3 / count)
+            yield
+
+    def once_us(self, call):
+        """Microseconds of a single call, the host's part with it: enough to know what is hopeless."""
+        start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        call()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1e3
+
     def replays(self, variant, count, reset, times):
         """Yields after each of `times` replays of a graph of `count` calls, each from the state that reset() makes."""
         reset()
@@ -87,7 +115,7 @@ class CudaDevice:
         can't be captured."""
         chained = "launch" in case.tags
         sets = max(len(v.calls) for v in variants)
-        guess = max(case.bytes / 4.0e6, 1.5)
+        guess = self.guess_us(case)
         count = CHAIN if chained else min(max(sets, round(TARGET_US / guess / sets) * sets), 50 * sets)
         repeats = 10 if chained else 1
         failed = []
@@ -99,7 +127,9 @@ class CudaDevice:
                 failed.append((variant, error))
         variants = [v for v in variants if v.graph]
         events = []
-        for r in range(self.rounds):
+        # A product that takes milliseconds needs no 15 rounds, and the lease of a machine is short.
+        rounds = self.rounds if chained else max(min(self.rounds, round(ROUNDS_US / (count * guess))), 5)
+        for r in range(rounds):
             for variant in variants if r % 2 == 0 else variants[::-1]:
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
@@ -158,6 +188,11 @@ class CpuDevice:
 
     def sets(self, case):
         return 1
+
+    def once_us(self, call):
+        start = time.perf_counter()
+        call()
+        return (time.perf_counter() - start) * 1e6
 
     def measure(self, variants, case):
         for variant in variants:

@@ -124,6 +124,29 @@ def upsample_nearest_2x(T, batch, d1, d2, d3, layout='nchw', has=()):
     return {"e1": e1, "e2": e2, "e3": e3}, 5 * batch * d1 * d2 * d3 * sizeof(T), 0
 
 
+def gemm(T, D, m, k, n, alpha=1.0, beta=0.0, constant_b=False, has=()):
+    return {}, (m * k + k * n) * sizeof(T) + m * n * sizeof(D) * (1 if beta == 0 else 2), 2 * m * n * k
+
+
+def gemm_batched(T, D, batch, m, k, n, alpha=1.0, beta=0.0, constant_b=False, has=()):
+    return {}, batch * ((m * k + k * n) * sizeof(T) + m * n * sizeof(D) * (1 if beta == 0 else 2)), 2 * batch * m * n * k
+
+
+def gemm_epilogue(T, D, m, k, n, act='none', gated=False, out_scale=1.0, constant_b=False, has=()):
+    n_out = n // 2 if gated else n
+    return {"n_out": n_out}, (m * k + k * n) * sizeof(T) + m * n_out * sizeof(D) * (2 if 'residual' in has else 1), 2 * m * n * k
+
+
+def mlp(T, m, k, width, n, act='gelu_tanh', gated=False, has=()):
+    inner = width // 2 if gated else width
+    return {"inner": inner}, (m * (k + n * (2 if 'residual' in has else 1)) + k * width + inner * n) * sizeof(T), 2 * m * (k * width + inner * n)
+
+
+def gemm_pack_gated(T, k, n, has=()):
+    width = 2 * n
+    return {"width": width}, 4 * k * n * sizeof(T), 0
+
+
 def rms_norm(T, rows, dim, eps=1e-06, weight_offset=0.0, has=()):
     return {}, 2 * rows * dim * sizeof(T), 4 * rows * dim
 
@@ -197,6 +220,11 @@ FORMULAS = {
     "nchw_to_nhwc": nchw_to_nhwc,
     "nhwc_to_nchw": nhwc_to_nchw,
     "upsample_nearest_2x": upsample_nearest_2x,
+    "gemm": gemm,
+    "gemm_batched": gemm_batched,
+    "gemm_epilogue": gemm_epilogue,
+    "mlp": mlp,
+    "gemm_pack_gated": gemm_pack_gated,
     "rms_norm": rms_norm,
     "add_rms_norm": add_rms_norm,
     "rms_norm_gated": rms_norm_gated,

@@ -8,6 +8,7 @@ methods that torch tensors and NumPy arrays share; `m` is one of bench/arrays.py
 import math
 from types import SimpleNamespace
 
+from bench import products
 from bench.arrays import ROUNDOFF
 
 
@@ -284,7 +285,7 @@ REFERENCES = {
         swiglu_clamped, gelu_gate, swiglu_quant, silu_backward, gelu_backward, swiglu_backward, geglu_backward, add,
         mul, scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
     )
-}  # fmt: skip
+} | products.REFERENCES  # fmt: skip
 
 
 def prepare(m, args):
@@ -300,6 +301,8 @@ def prepare(m, args):
 
 def compute(m, op, args, dtypes):
     """Expected outputs of `op` by name. args: its tensors (None where absent) and attributes."""
+    if op in products.REFERENCES:
+        return products.compute(m, op, args, dtypes)
     in64 = {k: m.f64(v) if hasattr(v, "shape") else v for k, v in args.items()}
     return REFERENCES[op](m, SimpleNamespace(**in64, **dtypes))
 
@@ -312,6 +315,11 @@ def check(m, got, expected, dtypes, group=0, slack=1.0):
     (0.5 is rounding), their scales by 2^-10.
     """
     for name, want in expected.items():
+        if isinstance(want, products.Sampled):
+            problem = _check_samples(m, name, got[name], want, 4 * slack * ROUNDOFF[dtypes[name]])
+            if problem:
+                return problem
+            continue
         have = m.f64(got[name])
         if tuple(have.shape) != tuple(want.shape):
             return f"{name} has shape {tuple(have.shape)}, expected {tuple(want.shape)}"
@@ -326,6 +334,18 @@ def check(m, got, expected, dtypes, group=0, slack=1.0):
         bad = ~(abs(have - want) <= slack * limit)  # a NaN is bad
         if bad.any():
             return f"{name}: {int(bad.sum())} of {math.prod(want.shape)} values are off by up to {_worst(have, want)}"
+    return None
+
+
+def _check_samples(m, name, have, want, limit):
+    if tuple(have.shape) != want.shape:
+        return f"{name} has shape {tuple(have.shape)}, expected {want.shape}"
+    for some, values in want.pairs(have):
+        some = m.f64(some)
+        bad = ~(abs(some - values) <= limit * (abs(values) + (values * values).mean() ** 0.5))
+        if bad.any():
+            part = f"{int(bad.sum())} of {math.prod(values.shape)} sampled values"
+            return f"{name}: {part} are off by up to {_worst(some, values)}"
     return None
 
 

@@ -30,6 +30,7 @@ from bench.devices import CpuDevice, CudaDevice, Variant  # noqa: E402
 from tools import sources  # noqa: E402
 
 CPU_CASE_BYTES = 4e6  # a case on the CPU is cut down to this
+HOPELESS, LONG_US = 4, 1000.0  # rows slower than this times the best, and than this, are only checked
 BASELINE_SLACK = 16  # PyTorch rounds between the steps of what is one op here
 
 
@@ -62,6 +63,10 @@ class Run:
         for t in case.op.tensors:
             if t.name not in given:
                 args[t.name] = None
+            elif case.by_columns(t):
+                make = self.arrays.empty if t.role == "out" else self.arrays.randn
+                *lead, rows, columns = case.shape(t)
+                args[t.name] = make((*lead, columns, rows), case.tensor_dtype(t)).swapaxes(-1, -2)
             elif t.role == "out":
                 args[t.name] = self.arrays.empty(case.shape(t), case.tensor_dtype(t))
             else:
@@ -102,7 +107,7 @@ class Run:
             return context.last_kernel()
 
         selected = run(None)
-        found = []
+        found, times = [], {}
         for row in self.row_names(op):
             try:
                 run(row)
@@ -111,7 +116,13 @@ class Run:
                 continue
             if self.is_right(case, row, args, expected):
                 found.append((row, row == selected))
-        return found
+                times[row] = self.device.once_us(self.forced(case, row, call, False))
+        # Of long calls those that are far behind are not timed further.
+        enough = max(HOPELESS * min(times.values(), default=0), LONG_US)
+        for row, us in times.items():
+            if us > enough and row != selected:
+                log(f"    {row} is left out: {us:.0f} us, more than {HOPELESS} times the best")
+        return [(row, chosen) for row, chosen in found if chosen or times[row] <= enough]
 
     def row_names(self, op):
         kind = self.device.kind
@@ -143,10 +154,11 @@ class Run:
 
     def einkorn_variants(self, case, rows, sets):
         if "launch" not in case.tags:
-            return [
+            found = [
                 Variant((row, False), [self.forced(case, row, self.call(case, args), False) for args in sets])
                 for row, _ in rows
             ]
+            return found + self.overlapping(case, rows, sets) if "pdl" in case.tags else found
         pair = self.chain(case, sets[0])
         found = []
         for row, _ in rows:
@@ -155,6 +167,27 @@ class Run:
                 for pdl in self.contexts
             ]
             found += variants if self.same_with_pdl(case, pair, variants) else variants[:1]
+        return found
+
+    def overlapping(self, case, rows, sets):
+        """The rows again with PDL, where the device has it: no call reads what another writes, and weights are constant."""
+        if True not in self.contexts:
+            return []
+        steady = [{**args, "constant_b": True} for args in sets]
+        found = []
+        for row, _ in rows:
+            variant = Variant((row, True), [self.forced(case, row, self.call(case, a, True), True) for a in steady])
+            # The bits of a plain launch, whatever came right before.
+            self.forced(case, row, self.call(case, sets[0]), False)()
+            want = self.arrays.copy(sets[0]["d"])
+            for call in (*variant.calls, variant.calls[0]):
+                call()
+            same = bool((sets[0]["d"] == want).all())
+            if same:
+                found.append(variant)
+            else:
+                log(f"    {row} is WRONG with PDL, not timed")
+                self.wrong.append(f"{case.op.name} {case.label} {case.dtype} {row}: differs with PDL")
         return found
 
     def same_with_pdl(self, case, pair, variants):
@@ -206,7 +239,22 @@ class Run:
                     self.compile_left -= time.monotonic() - start
             if variant:
                 found.append(variant)
-        return found
+        return found + self.cublaslt(case, sets, expected)
+
+    def cublaslt(self, case, sets, expected):
+        """The fastest algorithm of cuBLASLt, where the op is one call of it."""
+        from bench import cublaslt
+
+        if not cublaslt.Product.fits(case):
+            return []
+        try:
+            calls = cublaslt.best(case, self.device, sets, log)
+        except (OSError, RuntimeError) as error:
+            log(f"    cublaslt is left out: {error}")
+            return []
+        self.arrays.poison(sets[0]["d" if "d" in sets[0] else "y"])
+        got = calls[0]()
+        return [Variant("cublaslt", calls)] if self.is_right(case, "cublaslt", got, expected) else []
 
     def baseline(self, baselines, case, name, sets, expected, saved):
         op, extra = case.op.name, case.dtypes
@@ -355,7 +403,8 @@ def dump(result):
 
 def table(results):
     """The selected rows, one line each."""
-    lines = [f"{'op':22}{'case':34}{'dtype':11}{'row':34}{'us':>9}{'TB/s':>7}{'of copy':>8}{'torch':>9}{'compiled':>9}"]
+    lines = [f"{'op':22}{'case':34}{'dtype':11}{'row':34}{'us':>9}{'TB/s':>7}{'of copy':>8}{'TFLOP/s':>8}"]
+    lines[0] += f"{'torch':>9}{'compiled':>9}{'cublaslt':>9}"
     for result in results.values():
         for e in result["cases"]:
             if not e["selected"]:
@@ -363,7 +412,8 @@ def table(results):
             b = e["baselines"]
             lines.append(
                 f"{e['op']:22}{e['case'][:33]:34}{e['dtype']:11}{e['row'] + ' +pdl' * e['pdl']:34}{e['us']:9.2f}"
-                f"{e['tb_s']:7.3g}{e['of_ceiling']:8.1%}{b.get('torch', 0):9.1f}{b.get('torch_compile', 0):9.1f}"
+                f"{e['tb_s']:7.3g}{e['of_ceiling']:8.1%}{e['tflop_s']:8.1f}{b.get('torch', 0):9.1f}"
+                f"{b.get('torch_compile', 0):9.1f}{b.get('cublaslt', 0):9.1f}"
             )
         lines += [f"host: {h['op']} from {h['language']}: {h['ns']} ns beyond a bare launch" for h in result["host"]]
     return "\n".join(lines)

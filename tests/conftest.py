@@ -14,7 +14,7 @@ from einkorn.schema import OPS
 from harness import rows
 from harness.case import Case
 from harness.run import AUTO, Prepared, check_case
-from harness.spec import GROUPS, all_specs
+from harness.spec import all_specs
 
 LEVELS = ("smoke", "ci", "full")
 
@@ -82,8 +82,8 @@ def pytest_generate_tests(metafunc):
     if "plan" in metafunc.fixturenames:
         spec = metafunc.module.SPEC
         config.planned.add(spec.op)
-        groups = GROUPS if config.getoption("--case") is None else ("case",)
-        combos = spec.combos() if groups == GROUPS else [()]
+        groups = spec.groups if config.getoption("--case") is None else ("case",)
+        combos = spec.combos() if groups == spec.groups else [()]
         # Rows last: they share what a group prepares.
         plans = [
             Plan(spec, group, dtypes, device, row, config)

@@ -10,7 +10,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from einkorn_gen import bench, c_api, dispatch, docs, python
+from einkorn_gen import bench, c_api, dispatch, docs, python, wgmma
 from einkorn_gen.schema import SchemaError, load
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -37,7 +37,7 @@ def outputs(root):
     ops = load(root / "schema")
     tables = {p.stem.replace("_", " "): p.read_text() for p in sorted((root / "src/dispatch/tables").glob("*.table"))}
     files = core_outputs(ops, (root / "include/einkorn/einkorn.h").read_text(), tables)
-    return files | python.generate(ops) | bench.generate(ops)
+    return files | python.generate(ops) | bench.generate(ops) | {"src/cuda/wgmma_gen.cuh": wgmma.render()}
 
 
 def stale_files(root, files):

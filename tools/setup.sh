@@ -54,9 +54,10 @@ install_packages() { # the missing Debian packages, or their names and the end
   fi
   [ "$(id -u)" = 0 ] || die "missing packages: $*. Run as root:  $command"
   say "installing Debian packages: $*"
-  # ccache and pkg-config are not needed, but welcome: they come along once apt is at work anyway.
+  # ccache, pkg-config and a BLAS (for the rows that call one) are not needed, but welcome: they come along once apt is
+  # at work anyway.
   export DEBIAN_FRONTEND=noninteractive
-  { apt-get update -q && $command ccache pkg-config; } || die "apt-get failed; needed: $*"
+  { apt-get update -q && $command ccache pkg-config libopenblas0-pthread; } || die "apt-get failed; needed: $*"
 }
 
 check_tools() { # <1 if a venv is needed>

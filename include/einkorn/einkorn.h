@@ -181,7 +181,7 @@ typedef struct ek_kernel_info {
   uint32_t struct_size; /* set by the caller */
   int32_t device_type;  /* EK_DEVICE_CPU or EK_DEVICE_CUDA */
   int32_t target;       /* the least ek_device_info.target that can run it */
-  uint32_t flags;       /* EK_FLAG_DETERMINISTIC, EK_FLAG_BATCH_INVARIANT: what the row promises */
+  uint32_t flags;       /* EK_FLAG_DETERMINISTIC, _BATCH_INVARIANT: what the row promises; _TF32: it needs that flag */
   const char* name;
 } ek_kernel_info;
 EK_API ek_status ek_kernel_query(const char* op, int32_t index, ek_kernel_info* info_out);

@@ -19,6 +19,7 @@ extern "C" {
 
 enum { EK_GATE_LAYOUT_HALVES = 0, EK_GATE_LAYOUT_INTERLEAVED = 1, EK_GATE_LAYOUT_SEPARATE = 2 };
 enum { EK_GELU_FORM_ERF = 0, EK_GELU_FORM_TANH = 1 };
+enum { EK_ACTIVATION_NONE = 0, EK_ACTIVATION_SILU = 1, EK_ACTIVATION_GELU_ERF = 2, EK_ACTIVATION_GELU_TANH = 3, EK_ACTIVATION_RELU = 4, EK_ACTIVATION_RELU2 = 5 };
 enum { EK_IMAGE_LAYOUT_NCHW = 0, EK_IMAGE_LAYOUT_NHWC = 1 };
 
 /* ---- activation -------------------------------------------------------------------------------------------------- */
@@ -436,6 +437,115 @@ typedef struct ek_upsample_nearest_2x_args {
 
 EK_API ek_status ek_upsample_nearest_2x(ek_context* context, const ek_upsample_nearest_2x_args* args);
 EK_API ek_status ek_upsample_nearest_2x_workspace(ek_context* context, const ek_upsample_nearest_2x_args* args, size_t* bytes_out);
+
+
+/* ---- gemm -------------------------------------------------------------------------------------------------------- */
+
+/* d = alpha * a b + beta * c. c is not read when beta is 0. constant_b: b is not written by work that may still be
+ * running, so that with PDL it can be read before that work has ended. */
+typedef struct ek_gemm_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* a; /* in: T[m, k] strided */
+  const ek_tensor* b; /* in: T[k, n] strided */
+  const ek_tensor* c; /* in: D[m, n]? strided */
+  const ek_tensor* d; /* out: D[m, n] strided */
+  float alpha;
+  float beta;
+  int32_t constant_b;
+  uint32_t reserved1;
+} ek_gemm_args;
+#define EK_GEMM_ARGS \
+  { \
+    sizeof(ek_gemm_args), 0, NULL, NULL, NULL, NULL, 1.0f, 0.0f, 0, 0 \
+  }
+
+EK_API ek_status ek_gemm(ek_context* context, const ek_gemm_args* args);
+EK_API ek_status ek_gemm_workspace(ek_context* context, const ek_gemm_args* args, size_t* bytes_out);
+
+/* d[i] = alpha * a[i] b[i] + beta * c[i] for every i of the batch. A batch stride of 0 shares one matrix. */
+typedef struct ek_gemm_batched_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* a; /* in: T[batch, m, k] strided */
+  const ek_tensor* b; /* in: T[batch, k, n] strided */
+  const ek_tensor* c; /* in: D[batch, m, n]? strided */
+  const ek_tensor* d; /* out: D[batch, m, n] strided */
+  float alpha;
+  float beta;
+  int32_t constant_b;
+  uint32_t reserved1;
+} ek_gemm_batched_args;
+#define EK_GEMM_BATCHED_ARGS \
+  { \
+    sizeof(ek_gemm_batched_args), 0, NULL, NULL, NULL, NULL, 1.0f, 0.0f, 0, 0 \
+  }
+
+EK_API ek_status ek_gemm_batched(ek_context* context, const ek_gemm_batched_args* args);
+EK_API ek_status ek_gemm_batched_workspace(ek_context* context, const ek_gemm_batched_args* args, size_t* bytes_out);
+
+/* y = residual + out_scale * act(z), z = a b + bias. gated: columns of z alternate between gate and up
+ * (gemm_pack_gated makes such a b), y = residual + out_scale * act(gate) * up. */
+typedef struct ek_gemm_epilogue_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* a; /* in: T[m, k] strided */
+  const ek_tensor* b; /* in: T[k, n] strided */
+  const ek_tensor* bias; /* in: T[n]? */
+  const ek_tensor* residual; /* in: D[m, n_out]? */
+  const ek_tensor* y; /* out: D[m, n_out] */
+  int32_t act; /* enum activation */
+  int32_t gated;
+  float out_scale;
+  int32_t constant_b;
+} ek_gemm_epilogue_args;
+#define EK_GEMM_EPILOGUE_ARGS \
+  { \
+    sizeof(ek_gemm_epilogue_args), 0, NULL, NULL, NULL, NULL, NULL, EK_ACTIVATION_NONE, 0, 1.0f, 0 \
+  }
+
+EK_API ek_status ek_gemm_epilogue(ek_context* context, const ek_gemm_epilogue_args* args);
+EK_API ek_status ek_gemm_epilogue_workspace(ek_context* context, const ek_gemm_epilogue_args* args, size_t* bytes_out);
+
+/* y = residual + h w2 + b2, h = act(x w1 + b1) rounded to T. gated: columns of x w1 + b1 alternate between gate
+ * and up, h = act(gate) * up. The weights are taken as constant (see gemm). */
+typedef struct ek_mlp_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* x; /* in: T[m, k] strided */
+  const ek_tensor* w1; /* in: T[k, width] strided */
+  const ek_tensor* b1; /* in: T[width]? */
+  const ek_tensor* w2; /* in: T[inner, n] strided */
+  const ek_tensor* b2; /* in: T[n]? */
+  const ek_tensor* residual; /* in: T[m, n]? */
+  const ek_tensor* y; /* out: T[m, n] */
+  int32_t act; /* enum activation */
+  int32_t gated;
+} ek_mlp_args;
+#define EK_MLP_ARGS \
+  { \
+    sizeof(ek_mlp_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, EK_ACTIVATION_GELU_TANH, 0 \
+  }
+
+EK_API ek_status ek_mlp(ek_context* context, const ek_mlp_args* args);
+EK_API ek_status ek_mlp_workspace(ek_context* context, const ek_mlp_args* args, size_t* bytes_out);
+
+/* b[:, 2 j] = gate[:, j], b[:, 2 j + 1] = up[:, j]: the weights of a gated product, whose gate and up then end in
+ * one thread's registers. */
+typedef struct ek_gemm_pack_gated_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* gate; /* in: T[k, n] strided */
+  const ek_tensor* up; /* in: T[k, n] strided */
+  const ek_tensor* b; /* out: T[k, width] strided */
+} ek_gemm_pack_gated_args;
+#define EK_GEMM_PACK_GATED_ARGS \
+  { \
+    sizeof(ek_gemm_pack_gated_args), 0, NULL, NULL, NULL \
+  }
+
+EK_API ek_status ek_gemm_pack_gated(ek_context* context, const ek_gemm_pack_gated_args* args);
+EK_API ek_status ek_gemm_pack_gated_workspace(ek_context* context, const ek_gemm_pack_gated_args* args, size_t* bytes_out);
 
 
 /* ---- norm -------------------------------------------------------------------------------------------------------- */

@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bulk copies from global to shared memory by the copy engine of the SM (1-D TMA), and the mbarriers that tell when
-// the bytes are there. sm_90 and newer; on older targets the functions compile to nothing and are never called.
+// Copies by the copy engine of the SM (TMA): plain runs of bytes, and boxes of tensors that a tensor map describes; and the
+// mbarriers that tell when the bytes are there. sm_90 and newer; on older targets the functions compile to nothing and are
+// never called.
 #pragma once
+
+#include <cuda.h>
 
 #include <cstdint>
 
@@ -55,6 +58,64 @@ __device__ __forceinline__ void bulk_load([[maybe_unused]] void* smem, [[maybe_u
                  smem_address(smem)),
              "l"(global), "r"(bytes), "r"(smem_address(barrier)) : "memory");
 }
+
+// ---- barriers of another block of the cluster ----------------------------------------------------------------------
+
+// Arrives at the barrier that lies where `barrier` does, in block `rank` of the cluster. Release of the block's own scope:
+// at the cluster's scope it would be a fence of the whole GPU, a microsecond each time. What is handed over here is room
+// in a ring whose readers have waited for their reads to end.
+__device__ __forceinline__ void mbarrier_arrive([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint32_t rank) {
+  EK_TMA_ASM(
+      "{\n.reg .b32 at;\n"
+      "mapa.shared::cluster.u32 at, %0, %1;\n"
+      "mbarrier.arrive.shared::cluster.b64 _, [at];\n}" ::"r"(smem_address(barrier)),
+      "r"(rank) : "memory");
+}
+__device__ __forceinline__ void mbarrier_arrive([[maybe_unused]] uint64_t* barrier) {
+  EK_TMA_ASM("mbarrier.arrive.shared::cta.b64 _, [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
+// ---- boxes of tensors -------------------------------------------------------------------------------------------------
+
+__device__ __forceinline__ void tma_prefetch_map([[maybe_unused]] const CUtensorMap* map) {
+  EK_TMA_ASM("prefetch.tensormap [%0];" ::"l"(map) : "memory");
+}
+
+// The box at (x, y, z), x along contiguous memory, to shared memory; elements outside the tensor are 0. One thread.
+__device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
+                                         [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
+                                         [[maybe_unused]] uint64_t* barrier) {
+  EK_TMA_ASM(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4}], [%5];" ::
+          "r"(smem_address(smem)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(smem_address(barrier)) : "memory");
+}
+// The same into every block of the cluster whose bit is set, at the same place, counted by the barrier of each.
+__device__ __forceinline__ void tma_load_multicast([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
+                                                   [[maybe_unused]] int x, [[maybe_unused]] int y,
+                                                   [[maybe_unused]] int z, [[maybe_unused]] uint64_t* barrier,
+                                                   [[maybe_unused]] uint16_t blocks) {
+  EK_TMA_ASM(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster"
+      " [%0], [%1, {%2, %3, %4}], [%5], %6;" ::"r"(smem_address(smem)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(smem_address(barrier)), "h"(blocks) : "memory");
+}
+
+// The box from shared memory to the tensor; elements outside it are dropped. One thread, and it waits for its stores.
+__device__ __forceinline__ void tma_store([[maybe_unused]] const CUtensorMap* map, [[maybe_unused]] const void* smem,
+                                          [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z) {
+  EK_TMA_ASM("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
+             "r"(smem_address(smem)), "r"(x), "r"(y), "r"(z) : "memory");
+}
+__device__ __forceinline__ void tma_store_commit() { EK_TMA_ASM("cp.async.bulk.commit_group;" :: : "memory"); }
+// Until the shared memory of all but the last kPending commits has been read.
+template <int kPending = 0>
+__device__ __forceinline__ void tma_store_wait_read() {
+  EK_TMA_ASM("cp.async.bulk.wait_group.read %0;" ::"n"(kPending) : "memory");
+}
+
+// Between ordinary stores to shared memory and a copy that reads them.
+__device__ __forceinline__ void fence_async() { EK_TMA_ASM("fence.proxy.async.shared::cta;" :: : "memory"); }
 
 #undef EK_TMA_ASM
 

@@ -50,6 +50,7 @@ struct Kernel {
   ek_status (*run)(const Args&, const Launch&);
   size_t (*workspace)(const Args&, const Device&) = nullptr;
   uint32_t promises = kDeterministic | kBatchInvariant;
+  uint32_t needs = 0;  // EK_FLAG_* without which the row is out: EK_FLAG_TF32 allows what the caller may not want
 };
 // A table is an array of rows, best first, ended by {}. Its last row takes every legal call.
 

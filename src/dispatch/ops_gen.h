@@ -260,6 +260,69 @@ struct UpsampleNearest2xArgs {
   int64_t batch, d1, d2, d3, e1, e2, e3;
 };
 
+struct GemmArgs {
+  Tensor a;  // in T[m, k] strided
+  Tensor b;  // in T[k, n] strided
+  Tensor c;  // in D[m, n]? strided
+  Tensor d;  // out D[m, n] strided
+  float alpha;
+  float beta;
+  bool constant_b;
+  ek_dtype T;
+  ek_dtype D;
+  int64_t m, k, n;
+};
+
+struct GemmBatchedArgs {
+  Tensor a;  // in T[batch, m, k] strided
+  Tensor b;  // in T[batch, k, n] strided
+  Tensor c;  // in D[batch, m, n]? strided
+  Tensor d;  // out D[batch, m, n] strided
+  float alpha;
+  float beta;
+  bool constant_b;
+  ek_dtype T;
+  ek_dtype D;
+  int64_t batch, m, k, n;
+};
+
+struct GemmEpilogueArgs {
+  Tensor a;  // in T[m, k] strided
+  Tensor b;  // in T[k, n] strided
+  Tensor bias;  // in T[n]?
+  Tensor residual;  // in D[m, n_out]?
+  Tensor y;  // out D[m, n_out]
+  int32_t act;  // EK_ACTIVATION_*
+  bool gated;
+  float out_scale;
+  bool constant_b;
+  ek_dtype T;
+  ek_dtype D;
+  int64_t m, k, n, n_out;
+};
+
+struct MlpArgs {
+  Tensor x;  // in T[m, k] strided
+  Tensor w1;  // in T[k, width] strided
+  Tensor b1;  // in T[width]?
+  Tensor w2;  // in T[inner, n] strided
+  Tensor b2;  // in T[n]?
+  Tensor residual;  // in T[m, n]?
+  Tensor y;  // out T[m, n]
+  int32_t act;  // EK_ACTIVATION_*
+  bool gated;
+  ek_dtype T;
+  int64_t m, k, width, n, inner;
+};
+
+struct GemmPackGatedArgs {
+  Tensor gate;  // in T[k, n] strided
+  Tensor up;  // in T[k, n] strided
+  Tensor b;  // out T[k, width] strided
+  ek_dtype T;
+  int64_t k, n, width;
+};
+
 struct RmsNormArgs {
   Tensor x;  // in T[..., dim]
   Tensor weight;  // in T[dim]?
@@ -437,6 +500,11 @@ extern const Kernel<Transpose2dArgs> kTranspose2dCpu[];
 extern const Kernel<NchwToNhwcArgs> kNchwToNhwcCpu[];
 extern const Kernel<NhwcToNchwArgs> kNhwcToNchwCpu[];
 extern const Kernel<UpsampleNearest2xArgs> kUpsampleNearest2xCpu[];
+extern const Kernel<GemmArgs> kGemmCpu[];
+extern const Kernel<GemmBatchedArgs> kGemmBatchedCpu[];
+extern const Kernel<GemmEpilogueArgs> kGemmEpilogueCpu[];
+extern const Kernel<MlpArgs> kMlpCpu[];
+extern const Kernel<GemmPackGatedArgs> kGemmPackGatedCpu[];
 extern const Kernel<RmsNormArgs> kRmsNormCpu[];
 extern const Kernel<AddRmsNormArgs> kAddRmsNormCpu[];
 extern const Kernel<RmsNormGatedArgs> kRmsNormGatedCpu[];
@@ -474,6 +542,11 @@ extern const Kernel<Transpose2dArgs> kTranspose2dCpu[];
 extern const Kernel<NchwToNhwcArgs> kNchwToNhwcCpu[];
 extern const Kernel<NhwcToNchwArgs> kNhwcToNchwCpu[];
 extern const Kernel<UpsampleNearest2xArgs> kUpsampleNearest2xCpu[];
+extern const Kernel<GemmArgs> kGemmCpu[];
+extern const Kernel<GemmBatchedArgs> kGemmBatchedCpu[];
+extern const Kernel<GemmEpilogueArgs> kGemmEpilogueCpu[];
+extern const Kernel<MlpArgs> kMlpCpu[];
+extern const Kernel<GemmPackGatedArgs> kGemmPackGatedCpu[];
 extern const Kernel<RmsNormArgs> kRmsNormCpu[];
 extern const Kernel<AddRmsNormArgs> kAddRmsNormCpu[];
 extern const Kernel<RmsNormGatedArgs> kRmsNormGatedCpu[];
@@ -511,6 +584,11 @@ extern const Kernel<Transpose2dArgs> kTranspose2dCpu[];
 extern const Kernel<NchwToNhwcArgs> kNchwToNhwcCpu[];
 extern const Kernel<NhwcToNchwArgs> kNhwcToNchwCpu[];
 extern const Kernel<UpsampleNearest2xArgs> kUpsampleNearest2xCpu[];
+extern const Kernel<GemmArgs> kGemmCpu[];
+extern const Kernel<GemmBatchedArgs> kGemmBatchedCpu[];
+extern const Kernel<GemmEpilogueArgs> kGemmEpilogueCpu[];
+extern const Kernel<MlpArgs> kMlpCpu[];
+extern const Kernel<GemmPackGatedArgs> kGemmPackGatedCpu[];
 extern const Kernel<RmsNormArgs> kRmsNormCpu[];
 extern const Kernel<AddRmsNormArgs> kAddRmsNormCpu[];
 extern const Kernel<RmsNormGatedArgs> kRmsNormGatedCpu[];
@@ -548,6 +626,11 @@ extern const Kernel<Transpose2dArgs> kTranspose2dCpu[];
 extern const Kernel<NchwToNhwcArgs> kNchwToNhwcCpu[];
 extern const Kernel<NhwcToNchwArgs> kNhwcToNchwCpu[];
 extern const Kernel<UpsampleNearest2xArgs> kUpsampleNearest2xCpu[];
+extern const Kernel<GemmArgs> kGemmCpu[];
+extern const Kernel<GemmBatchedArgs> kGemmBatchedCpu[];
+extern const Kernel<GemmEpilogueArgs> kGemmEpilogueCpu[];
+extern const Kernel<MlpArgs> kMlpCpu[];
+extern const Kernel<GemmPackGatedArgs> kGemmPackGatedCpu[];
 extern const Kernel<RmsNormArgs> kRmsNormCpu[];
 extern const Kernel<AddRmsNormArgs> kAddRmsNormCpu[];
 extern const Kernel<RmsNormGatedArgs> kRmsNormGatedCpu[];
@@ -584,6 +667,11 @@ extern const Kernel<Transpose2dArgs> kTranspose2dCuda[];
 extern const Kernel<NchwToNhwcArgs> kNchwToNhwcCuda[];
 extern const Kernel<NhwcToNchwArgs> kNhwcToNchwCuda[];
 extern const Kernel<UpsampleNearest2xArgs> kUpsampleNearest2xCuda[];
+extern const Kernel<GemmArgs> kGemmCuda[];
+extern const Kernel<GemmBatchedArgs> kGemmBatchedCuda[];
+extern const Kernel<GemmEpilogueArgs> kGemmEpilogueCuda[];
+extern const Kernel<MlpArgs> kMlpCuda[];
+extern const Kernel<GemmPackGatedArgs> kGemmPackGatedCuda[];
 extern const Kernel<RmsNormArgs> kRmsNormCuda[];
 extern const Kernel<AddRmsNormArgs> kAddRmsNormCuda[];
 extern const Kernel<RmsNormGatedArgs> kRmsNormGatedCuda[];

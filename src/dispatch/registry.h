@@ -11,6 +11,7 @@ struct RowInfo {
   const char* name;
   Target target;
   uint32_t promises;
+  uint32_t needs;
 };
 
 // A value of an op's Args that routing rules and logs can name.

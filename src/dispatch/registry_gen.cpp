@@ -79,6 +79,21 @@ extern const DimField kNhwcToNchwFields[];
 extern const OpTables<UpsampleNearest2xArgs> kUpsampleNearest2xTables;
 extern const OpSpec kUpsampleNearest2xSpec;
 extern const DimField kUpsampleNearest2xFields[];
+extern const OpTables<GemmArgs> kGemmTables;
+extern const OpSpec kGemmSpec;
+extern const DimField kGemmFields[];
+extern const OpTables<GemmBatchedArgs> kGemmBatchedTables;
+extern const OpSpec kGemmBatchedSpec;
+extern const DimField kGemmBatchedFields[];
+extern const OpTables<GemmEpilogueArgs> kGemmEpilogueTables;
+extern const OpSpec kGemmEpilogueSpec;
+extern const DimField kGemmEpilogueFields[];
+extern const OpTables<MlpArgs> kMlpTables;
+extern const OpSpec kMlpSpec;
+extern const DimField kMlpFields[];
+extern const OpTables<GemmPackGatedArgs> kGemmPackGatedTables;
+extern const OpSpec kGemmPackGatedSpec;
+extern const DimField kGemmPackGatedFields[];
 extern const OpTables<RmsNormArgs> kRmsNormTables;
 extern const OpSpec kRmsNormSpec;
 extern const DimField kRmsNormFields[];
@@ -138,6 +153,11 @@ const OpEntry kOps[] = {
     {"nchw_to_nhwc", count_rows<NchwToNhwcArgs, kNchwToNhwcTables>, row_of<NchwToNhwcArgs, kNchwToNhwcTables>, explain_public<NchwToNhwcArgs, kNchwToNhwcTables, kNchwToNhwcSpec>, kNchwToNhwcFields, 5},
     {"nhwc_to_nchw", count_rows<NhwcToNchwArgs, kNhwcToNchwTables>, row_of<NhwcToNchwArgs, kNhwcToNchwTables>, explain_public<NhwcToNchwArgs, kNhwcToNchwTables, kNhwcToNchwSpec>, kNhwcToNchwFields, 5},
     {"upsample_nearest_2x", count_rows<UpsampleNearest2xArgs, kUpsampleNearest2xTables>, row_of<UpsampleNearest2xArgs, kUpsampleNearest2xTables>, explain_public<UpsampleNearest2xArgs, kUpsampleNearest2xTables, kUpsampleNearest2xSpec>, kUpsampleNearest2xFields, 9},
+    {"gemm", count_rows<GemmArgs, kGemmTables>, row_of<GemmArgs, kGemmTables>, explain_public<GemmArgs, kGemmTables, kGemmSpec>, kGemmFields, 6},
+    {"gemm_batched", count_rows<GemmBatchedArgs, kGemmBatchedTables>, row_of<GemmBatchedArgs, kGemmBatchedTables>, explain_public<GemmBatchedArgs, kGemmBatchedTables, kGemmBatchedSpec>, kGemmBatchedFields, 7},
+    {"gemm_epilogue", count_rows<GemmEpilogueArgs, kGemmEpilogueTables>, row_of<GemmEpilogueArgs, kGemmEpilogueTables>, explain_public<GemmEpilogueArgs, kGemmEpilogueTables, kGemmEpilogueSpec>, kGemmEpilogueFields, 9},
+    {"mlp", count_rows<MlpArgs, kMlpTables>, row_of<MlpArgs, kMlpTables>, explain_public<MlpArgs, kMlpTables, kMlpSpec>, kMlpFields, 8},
+    {"gemm_pack_gated", count_rows<GemmPackGatedArgs, kGemmPackGatedTables>, row_of<GemmPackGatedArgs, kGemmPackGatedTables>, explain_public<GemmPackGatedArgs, kGemmPackGatedTables, kGemmPackGatedSpec>, kGemmPackGatedFields, 4},
     {"rms_norm", count_rows<RmsNormArgs, kRmsNormTables>, row_of<RmsNormArgs, kRmsNormTables>, explain_public<RmsNormArgs, kRmsNormTables, kRmsNormSpec>, kRmsNormFields, 3},
     {"add_rms_norm", count_rows<AddRmsNormArgs, kAddRmsNormTables>, row_of<AddRmsNormArgs, kAddRmsNormTables>, explain_public<AddRmsNormArgs, kAddRmsNormTables, kAddRmsNormSpec>, kAddRmsNormFields, 3},
     {"rms_norm_gated", count_rows<RmsNormGatedArgs, kRmsNormGatedTables>, row_of<RmsNormGatedArgs, kRmsNormGatedTables>, explain_public<RmsNormGatedArgs, kRmsNormGatedTables, kRmsNormGatedSpec>, kRmsNormGatedFields, 5},
@@ -150,7 +170,7 @@ const OpEntry kOps[] = {
     {"rms_norm_backward", count_rows<RmsNormBackwardArgs, kRmsNormBackwardTables>, row_of<RmsNormBackwardArgs, kRmsNormBackwardTables>, explain_public<RmsNormBackwardArgs, kRmsNormBackwardTables, kRmsNormBackwardSpec>, kRmsNormBackwardFields, 3},
     {"layer_norm_backward", count_rows<LayerNormBackwardArgs, kLayerNormBackwardTables>, row_of<LayerNormBackwardArgs, kLayerNormBackwardTables>, explain_public<LayerNormBackwardArgs, kLayerNormBackwardTables, kLayerNormBackwardSpec>, kLayerNormBackwardFields, 3},
 };
-const int kOpCount = 35;
+const int kOpCount = 40;
 
 }  // namespace ek
 // clang-format on

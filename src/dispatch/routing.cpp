@@ -83,7 +83,7 @@ ek_status ek_kernel_query(const char* op, int32_t index, ek_kernel_info* info_ou
   ek_kernel_info info = {};
   info.device_type = row.target.device_type;
   info.target = row.target.level;
-  info.flags = row.promises;
+  info.flags = row.promises | row.needs;
   info.name = row.name;
   ek::fill_sized(info_out, info);
   return succeed(nullptr);

@@ -11,7 +11,7 @@ namespace ek {
 namespace {
 
 // What refused a row, in the order in which selection asks.
-enum class Refuser { kNobody, kDeviceType, kTarget, kFlags, kWhyNot };
+enum class Refuser { kNobody, kDeviceType, kTarget, kPromise, kNeed, kWhyNot };
 
 struct Refusal {
   Refuser by = Refuser::kNobody;
@@ -23,7 +23,8 @@ Refusal refusal_of(const ek_context& context, const OpCall& call, int index) {
   const RowInfo row = call.row(call.tables, index);
   if (row.target.device_type != context.device.id.type) return {Refuser::kDeviceType};
   if (!target_fits(row.target, context.device)) return {Refuser::kTarget};
-  if (context.flags & kPromiseFlags & ~row.promises) return {Refuser::kFlags};
+  if (context.flags & kPromiseFlags & ~row.promises) return {Refuser::kPromise};
+  if (row.needs & ~context.flags) return {Refuser::kNeed};
   if (const char* why = call.why_not(call.tables, index, call.args, context.device)) return {Refuser::kWhyNot, why};
   return {};
 }
@@ -41,12 +42,13 @@ void add_refusal(TextWriter* text, const ek_context& context, const RowInfo& row
       else
         text->add("needs x86-64-v%d, CPU and system allow v%d", row.target.level, context.device.target);
       break;
-    case Refuser::kFlags: {
+    case Refuser::kPromise: {
       const uint32_t missing = context.flags & kPromiseFlags & ~row.promises;
       text->add("not %s, which the context's flags ask for",
                 missing & EK_FLAG_DETERMINISTIC ? "deterministic" : "batch invariant");
       break;
     }
+    case Refuser::kNeed: text->add("needs EK_FLAG_TF32, which the context has not set"); break;
     case Refuser::kWhyNot: text->add("%s", refusal.why); break;
   }
 }

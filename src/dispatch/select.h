@@ -40,7 +40,7 @@ int row_count(const OpTables<Args>& op) {
 template <class Args>
 RowInfo row_info(const OpTables<Args>& op, int index) {
   const Kernel<Args>* row = row_at(op.tables, index);
-  return row ? RowInfo{row->name, row->target, row->promises} : RowInfo{};
+  return row ? RowInfo{row->name, row->target, row->promises, row->needs} : RowInfo{};
 }
 
 // ---- the general path: one call with the type of its Args forgotten ------------------------------------------------
@@ -67,7 +67,7 @@ OpCall op_call(const OpTables<Args>& op, const Args& args) {
           &args,
           [](const void* tables, int index) {
             const Kernel<Args>* row = row_at(static_cast<Table*>(tables), index);
-            return row ? RowInfo{row->name, row->target, row->promises} : RowInfo{};
+            return row ? RowInfo{row->name, row->target, row->promises, row->needs} : RowInfo{};
           },
           [](const void* tables, int index, const void* args, const Device& device) {
             const Kernel<Args>* row = row_at(static_cast<Table*>(tables), index);
@@ -91,7 +91,7 @@ template <class Args>
 const Kernel<Args>* first_row(const OpTables<Args>& op, const Args& args, const Device& device, uint32_t flags) {
   for (const Kernel<Args>* const* table = op.tables; *table; ++table)
     for (const Kernel<Args>* row = *table; row->name; ++row)
-      if (target_fits(row->target, device) && !(flags & kPromiseFlags & ~row->promises) &&
+      if (target_fits(row->target, device) && !(flags & kPromiseFlags & ~row->promises) && !(row->needs & ~flags) &&
           (!row->why_not || !row->why_not(args, device)))
         return row;
   return nullptr;

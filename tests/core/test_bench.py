@@ -118,7 +118,7 @@ def entry(case, us, row, selected=True, pdl=False, **baselines):
     return {
         "op": case.op.name, "case": case.label, "model": case.model, "dtype": case.dtype, "dims": case.dims,
         "attrs": case.attrs, "launch": "launch" in case.tags, "row": row, "selected": selected, "pdl": pdl, "us": us,
-        "bytes": case.bytes, "tb_s": speed, "tflop_s": 0.0, "of_ceiling": speed / 4.26, "baselines": baselines,
+        "bytes": case.bytes, "tb_s": speed, "tflop_s": case.flops / us * 1e-6, "of_ceiling": speed / 4.26, "baselines": baselines,
     }  # fmt: skip
 
 
@@ -131,8 +131,13 @@ def results():
         for c in some:
             launch = "launch" in c.tags
             us = 1.5 if launch else c.bytes / 4e6
-            for pdl in (False, True) if launch else (False,):
-                entries.append(entry(c, us, f"{c.op.name}_cuda", pdl=pdl, torch=2 * us, torch_compile=1.1 * us))
+            others = {"torch": 2, "torch_compile": 1.1}
+            if family == "gemm":
+                others["cublaslt"] = 1.2
+                us = c.flops / 600e6 if c.dims.get("m", 0) > 64 else us
+            for pdl in (False, True) if launch or "pdl" in c.tags else (False,):
+                slower = {name: factor * us for name, factor in others.items()}
+                entries.append(entry(c, us, f"{c.op.name}_cuda", pdl=pdl, **slower))
         found[family] = {
             "gpu": "h200", "driver": "1", "cuda": "13.0", "date": "2000-01-01", "commit": "abc", "source_hash": "0",
             "ceilings": {"copy_tb_s": 4.26}, "cases": entries, "host": [],
@@ -157,11 +162,64 @@ def test_bars_take_the_worst_case(results):
     assert not any(b.met for b in bars.bars({})), "nothing measured, nothing met"
 
 
+def test_bars_of_gemm(results):
+    """Each bar misses when what it speaks of is slow, and only then."""
+
+    def missed():
+        return [b.what for b in bars.bars(results) if "gemm" in b.what and not b.met]
+
+    def slow(factor, op="gemm", **dims):
+        for e in results["gemm"]["cases"]:
+            if e["op"] == op and dims.items() <= e["dims"].items() and not e["attrs"].get("beta"):
+                e["us"], e["tb_s"] = e["us"] * factor, e["tb_s"] / factor
+
+    assert not missed()
+    slow(1.3, m=4096, n=4096, k=4096)
+    assert missed() == ["gemm, cube from 4096, to cuBLASLt"]  # and the epilogue now looks cheap
+    slow(1 / 1.3, m=4096, n=4096, k=4096)
+    slow(1.2, "gemm_epilogue", m=8192)
+    assert missed() == ["gemm_epilogue, 8192, time to the plain product's"]
+    slow(1 / 1.2, "gemm_epilogue", m=8192)
+    slow(1.5, m=1, n=57344)
+    assert missed() == ["gemm, layers of models, to cuBLASLt, each", "gemm, m <= 16, weights from 100 MB"]
+    results.pop("gemm")
+    assert all(b.value is None for b in bars.bars(results) if b.what.startswith(("gemm", "mlp")))
+
+
+def test_a_line_of_cases_expands():
+    gemm = [c for c in CASES["gemm"] if c.op.name == "gemm"]
+    assert len({(c.label, c.dtype) for c in gemm}) == len(gemm) > 150
+    assert len([c for c in gemm if c.model == "Llama-3 8B"]) == 4 * 12
+    (case,) = [c for c in gemm if c.label == "4096x4096x4096 tn"]
+    tensors = {t.name: t for t in case.op.tensors}
+    assert case.by_columns(tensors["a"]) and not case.by_columns(tensors["b"]) and not case.by_columns(tensors["d"])
+
+
+def test_samples_of_a_product():
+    """Every tile of 64 x 64 is seen, and what is wrong in one is found."""
+    m = NumpyArrays()
+    args = {
+        "a": m.randn((300, 40), "bf16"), "b": m.randn((40, 200), "bf16"), "c": None, "alpha": 1.0, "beta": 0.0,
+        "d": m.empty((300, 200), "bf16"),
+    }  # fmt: skip
+    want = reference.compute(m, "gemm", args, {"T": "bf16", "D": "bf16"})
+    right = (m.f64(args["a"]) @ m.f64(args["b"])).astype(m.dtypes["bf16"])
+    assert reference.check(m, {"d": right}, want, {"d": "bf16"}) is None
+    for row in range(0, 300, 64):
+        for column in range(0, 200, 64):
+            off = right.copy()
+            off[row : row + 64, column : column + 64] += 3
+            assert "sampled values are off" in reference.check(m, {"d": off}, want, {"d": "bf16"})
+    off = right.copy()
+    off[:, 17] = right[:, 18]
+    assert reference.check(m, {"d": off}, want, {"d": "bf16"})
+
+
 def test_report_shows_every_selected_case_and_its_plots(results):
     files = report.outputs({"h200": results})
     page = files["docs/performance.md"]
     assert {p for p in files if p.endswith(".svg")} == {
-        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "launch")
+        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "gemm", "launch")
     }
     for op in OPS:
         assert f"| {op.name} |" in page

@@ -2,11 +2,12 @@
 """What the op tests share. A test file of an op holds a reference and a Spec; everything else follows from the schema."""
 
 from .dtypes import decode, encode, round_to
+from .matrix import MatrixSpec
 from .run import AUTO, Prepared, Refused, check_case
 from .spec import Spec, all_specs
 from .tolerance import Expected, Quantized
 
 __all__ = [
-    "AUTO", "Expected", "Prepared", "Quantized", "Refused", "Spec", "all_specs", "check_case", "decode", "encode",
+    "AUTO", "Expected", "MatrixSpec", "Prepared", "Quantized", "Refused", "Spec", "all_specs", "check_case", "decode", "encode",
     "round_to",
 ]  # fmt: skip

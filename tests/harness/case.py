@@ -15,7 +15,9 @@ class Case:
     attrs: tuple = ()  # (attr, value) that are not the default
     present: tuple = ()  # optional tensors that are given
     alias: tuple = ()  # (output, input) in the same memory
-    strides: str = "dense"  # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0
+    # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0; columns:a,b: matrices by
+    # rows, but a and b by columns, with a gap after each
+    strides: str = "dense"
     shift: int = 0  # bytes past a 256-byte boundary where every tensor starts
     fill: str = "normal"  # special: NaN, infinities, zeros, denormals, large values in rows of their own
     seed: int = 0

@@ -64,6 +64,18 @@ def broadcast(shape, lead, rng):
     return tuple(strides)
 
 
+def by_lines(shape, columns, gap):
+    """Rows (with `columns`: columns) of matrices one after the other, `gap` elements between them."""
+    strides, step = [0] * len(shape), 1
+    dims = list(range(len(shape)))[::-1]
+    if columns:
+        dims[:2] = dims[1::-1]
+    for i, d in enumerate(dims):
+        strides[d] = step
+        step = step * max(shape[d], 1) + (gap if i == 0 else 0)
+    return tuple(strides)
+
+
 class Arena:
     """Device memory for cases, and the context that copies to and from it."""
 
@@ -72,6 +84,13 @@ class Arena:
     def __init__(self, device, nbytes, context=None):
         self.array = einkorn.empty((nbytes,), "u8", device)
         self.context = context or einkorn.Context(device)
+        self._tf32 = None
+
+    def context_for(self, needs_tf32):
+        """A context that allows what a row needs."""
+        if needs_tf32 and self._tf32 is None:
+            self._tf32 = einkorn.Context(self.context.device, flags="tf32")
+        return self._tf32 if needs_tf32 else self.context
 
     @classmethod
     def at_least(cls, device, nbytes):
@@ -85,9 +104,9 @@ class Arena:
     def upload(self, block):
         _native.memory_copy(self.context._native, self.array.pointer, _address(block), block.nbytes)
 
-    def download(self, nbytes):
+    def download(self, nbytes, start=0):
         block = np.empty(nbytes, np.uint8)
-        _native.memory_copy(self.context._native, _address(block), self.array.pointer, nbytes)
+        _native.memory_copy(self.context._native, _address(block), self.array.pointer + start, nbytes)
         self.context.synchronize()
         return block
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which rows exist, which can run here, which really ran. The run ends with those that never did."""
 
+import functools
+import re
 from collections import Counter
 
 import einkorn
@@ -29,8 +31,19 @@ def unusable(op):
     return [k.name for k in einkorn.kernels(op) if k.name not in here]
 
 
+@functools.cache
+def needs_tf32(op, row):
+    return any(k.name == row and k.needs_tf32 for k in einkorn.kernels(op))
+
+
+def lacks_library(row):
+    """Whether the row calls a library that this machine does not have, as its refusal says."""
+    return any(re.match(r"no .* library is found", reason) for reason in _refusals.get(row, ()))
+
+
 def never_ran(ops, devices):
-    return [k.name for op in ops for d in devices for k in usable(op, d) if not _ran[k.name]]
+    found = [k.name for op in ops for d in devices for k in usable(op, d) if not _ran[k.name]]
+    return [row for row in found if not lacks_library(row)]
 
 
 def refusals(row):

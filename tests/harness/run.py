@@ -9,6 +9,7 @@ from .dtypes import decode, encode
 from .tolerance import Expected
 
 GAINS = (1.0, 1.0, 0.02, 20.0)  # how large inputs are; a case's seed picks
+GAPS = (0, 16, 0, 3)  # elements between the lines of matrices; 16 keep them aligned
 POISONS = (0xFF, 0x7F)  # NaN in every format; NaN in f16 and e4m3, a huge number in f32 and bf16
 AUTO = "auto"  # no row forced: the dispatcher's own choice
 
@@ -47,7 +48,10 @@ class Prepared:
             if case.strides == "random":
                 strides = memory.strided(shape, free_last, rng)
             elif case.strides == "broadcast" and t.role == "in":
-                strides = memory.broadcast(shape, lead, rng)
+                strides = memory.broadcast(shape, lead or self.spec.batch_dims(t), rng)
+            elif case.strides.startswith("columns:"):
+                columns = name in case.strides.partition(":")[2].split(",")
+                strides = memory.by_lines(shape, columns, GAPS[case.seed % 4])
             else:
                 strides = memory.dense(shape)
             self.placed[name] = memory.Placed(at + case.shift, shape, strides, self.dtypes[name])
@@ -107,7 +111,7 @@ class Prepared:
         """The block after the call. Refused: the row did not take it, and nothing was written."""
         op = self.spec.op
         arena = arena or memory.Arena.at_least(device, self.nbytes)
-        context = context or arena.context
+        context = context or arena.context_for(rows.needs_tf32(op, row))
         arena.upload(self.block)
         context.force(op, None if row == AUTO else row)
         try:
@@ -133,12 +137,13 @@ class Prepared:
         """Output name -> (stored elements, dtype)."""
         return {n: (self.placed[n].view(after).copy(), self.dtypes[n]) for n in self.outputs}
 
-    def check(self, after):
-        """Right results, and not a byte changed beside them."""
+    def check(self, after, tf32=False):
+        """Right results, and not a byte changed beside them. tf32: as a row with that flag may compute them."""
         got = self.results(after)
         for name in self.outputs:
             assert name in self.expected(), f"the reference of {self.spec.op} says nothing of {name}"
-            self.expected()[name].check(name, got)
+            expected = self.expected()[name]
+            (expected.with_tf32() if tf32 else expected).check(name, got)
         self.check_untouched(after)
 
     def check_untouched(self, after):
@@ -161,7 +166,7 @@ class Prepared:
 def check_case(prepared, device, row):
     """Run and check one case; a failure ends with the line that repeats it. False: the row refused."""
     try:
-        prepared.check(prepared.run(device, row))
+        prepared.check(prepared.run(device, row), rows.needs_tf32(prepared.spec.op, row))
     except Refused:
         return False
     except (AssertionError, einkorn.Error) as e:

@@ -40,16 +40,23 @@ class Spec:
     reference(t, a): t has the inputs as float64 arrays (None where absent), a the attributes, dims and dtypes; returns
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
-    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense."""
+    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
+    have 2^31 elements, where those of dims(4096, ...) would take too long."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None,
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None,
                  special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
-        self._dims, self._sizes = dims, sizes
+        self._dims, self._sizes, self.large = dims, sizes, large
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
+
+    groups = GROUPS
+
+    def batch_dims(self, tensor):
+        """How many of a tensor's first dims may repeat (stride 0) beside those of "..."."""
+        return 0
 
     def combos(self):
         """Every allowed assignment of the dtype variables."""

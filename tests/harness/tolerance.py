@@ -9,7 +9,11 @@ the sum of the absolute values of the terms that make up the result, through whi
 longest f32 sum; steps: f32 roundings outside of it. 2^-146: the same roundings where f32 is denormal. floor: for
 formulas with an intermediate that may leave f32's normal range, what that range ends at, LEAST, times the factors that
 follow. math: 2^-15 for 16-bit results of exp, tanh or erf, which CUDA rows take from lean approximations of that
-accuracy (src/cuda/math.cuh), a sixteenth of f16's own rounding; else 0. A quantised output has, in place of u * |ref|, half a step of its format."""
+accuracy (src/cuda/math.cuh), a sixteenth of f16's own rounding; else 0. A quantised output has, in place of u * |ref|,
+half a step of its format.
+
+A matrix product adds up k terms in a chain, not in a tree, and tensor cores cut off where others round: see
+product_error(). Its result has that error, carried through what follows, in place of the term with `magnitude`."""
 
 import numpy as np
 
@@ -24,10 +28,29 @@ FAST_SIGMOID = 2.0**-17  # of the same backend, where a result is a sigmoid's al
 DENORMAL = 2.0**-146  # eight of f32's least steps, 2^-149: a later factor can magnify what was lost
 
 
-class Expected:
-    """What an output must be. exact: bit for bit the rounded value (NaN stays NaN)."""
+TF32 = 2.0**-11  # f32 to 11 bits, to nearest
 
-    def __init__(self, value, magnitude=None, n=1, steps=8, floor=0.0, exact=False, math=False):
+
+def product_error(terms, k):
+    """The f32 error of a sum of k products. terms: the sum of the absolute values of all that is added up, which no
+    partial sum can exceed. Tensor cores take 16 products a step and cut off what does not fit beside the sum so far: at
+    most two units of 2^-24 a step, of the same sign each time, so k / 16 steps add up. A chain of FMAs rounds k times to
+    nearest, which adds up to sqrt(k) units and stays below that. 8: alpha, beta, bias, and the sum's own ends. Where
+    terms are below f32's least normal number a product may be lost."""
+    return (8 + k / 8) * (F32 * terms + DENORMAL)
+
+
+def tf32_error(products):
+    """What TF32 adds to that: both factors of each product rounded to 11 bits. products: the sum of their absolute values."""
+    return (2 * TF32 + TF32**2) * products
+
+
+class Expected:
+    """What an output must be. exact: bit for bit the rounded value (NaN stays NaN). error: how far the value before its
+    last rounding may be off, in place of what magnitude, n and steps say. tf32: the same where TF32 is allowed."""
+
+    def __init__(self, value, magnitude=None, n=1, steps=8, floor=0.0, exact=False, math=False, error=None, tf32=None):
+        self.error, self.tf32 = error, tf32
         self.value = np.asarray(value, np.float64)
         with np.errstate(invalid="ignore"):
             self.magnitude = np.abs(self.value) if magnitude is None else np.asarray(magnitude, np.float64)
@@ -35,12 +58,21 @@ class Expected:
         self.floor, self.exact, self.math = floor, exact, math
         self._want = None  # value and bound for the dtype, kept because every row of the op is checked by them
 
+    def with_tf32(self):
+        """The same for a row that computes with TF32."""
+        return self if self.tf32 is None else Expected(self.value, error=self.tf32)
+
     def want(self, shape, dtype):
         """The value, and how far a result of this dtype may be from it."""
         if self._want is None:
             value = np.broadcast_to(self.value, shape)
             if self.exact:
                 value, bound = round_to(value, dtype), np.zeros(shape)
+            elif self.error is not None:
+                with np.errstate(invalid="ignore", over="ignore"):
+                    bound = UNIT[dtype] * (np.abs(value) + self.error) + self.error + TINY[dtype]
+                # An infinity or a NaN has no neighbours.
+                bound = np.where(np.isfinite(value), bound, 0.0)
             else:
                 with np.errstate(invalid="ignore", over="ignore"):
                     bound = UNIT[dtype] * np.abs(value) + self.k * (F32 * self.magnitude + DENORMAL)
@@ -59,7 +91,8 @@ class Expected:
                 return
         # Beyond the largest finite value a result rounds to infinity; at the edge either is right.
         with np.errstate(invalid="ignore"):
-            low, high = round_to(want - np.sign(want) * bound, dtype), round_to(want + np.sign(want) * bound, dtype)
+            inner = np.sign(want) * np.minimum(bound, np.abs(want))
+            low, high = round_to(want - inner, dtype), round_to(want + np.sign(want) * bound, dtype)
         edge = np.isinf(out) & (out == high) & np.isfinite(want)
         _report(name, out, np.where(edge, out, np.where(np.isinf(low), low, want)), bound)
 

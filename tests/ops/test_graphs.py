@@ -13,7 +13,7 @@ REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
 
 
 def test_capture_and_replay(spec, cuda, level):
-    context = einkorn.Context(cuda, stream=einkorn.Stream(cuda))
+    context = einkorn.Context(cuda, flags="tf32", stream=einkorn.Stream(cuda))
     case = spec.case(spec.combos()[-1], 1024, 0, (64,))
     changed = [Prepared(spec, dataclasses.replace(case, seed=4 * s)) for s in range(4)]
     arena = Arena(cuda, changed[0].nbytes, context)

@@ -28,6 +28,9 @@ CASES = [
     ("add_rms_norm", "T=f16 lead=4 dim=33 with=weight alias=y:x"),
     ("swiglu_quant", "T=bf16 Q=i8 lead=2 width=64 group=7"),
     ("transpose_2d", "T=f32 lead=2 m=5 n=9"),
+    ("gemm", "T=f32 D=f32 m=9 n=17 k=64 beta=2.0 with=c strides=columns:b seed=1"),
+    ("gemm_epilogue", "T=bf16 D=bf16 m=9 n=16 k=300 act=gelu_tanh with=bias,residual alias=y:residual"),
+    ("mlp", "T=f16 m=5 n=24 k=40 width=48 act=silu gated=True with=b1,b2"),
 ]
 
 
@@ -79,6 +82,27 @@ def test_bytes_beside_the_outputs(prepared):
             after[at] ^= 1
             with pytest.raises(AssertionError, match="beside the outputs"):
                 prepared.check(after)
+
+
+@pytest.mark.parametrize("text", [
+    "T=bf16 D=bf16 m=40 n=48 k=1000", "T=f32 D=f32 m=40 n=48 k=1000", "T=f16 D=f32 m=4 n=8 k=4096", "T=f32 D=f32 m=8 n=8 k=17",
+])  # fmt: skip
+def test_a_product_with_a_wrong_tail(text):
+    """A product that leaves out the last of its terms or takes it twice; results that changed places; also for TF32."""
+    prepared = Prepared(all_specs()["gemm"], Case.parse("gemm", text))
+    a, b = (decode(prepared.inputs[n], prepared.dtypes[n]) for n in ("a", "b"))
+    last, dtype = a[:, -1:] @ b[-1:], prepared.dtypes["d"]
+    right = a @ b
+    for tf32 in (False, True) if dtype == prepared.dtypes["a"] == "f32" else (False,):
+        wrong = {"the last term missing": right - last, "twice": right + last, "swapped": right[:, ::-1]}
+        for what, values in {"right": right, **wrong}.items():
+            after = prepared.block.copy()
+            prepared.placed["d"].view(after)[...] = encode(values, dtype)
+            if what == "right":
+                prepared.check(after, tf32)
+            else:
+                with pytest.raises(AssertionError, match="d: "):
+                    prepared.check(after, tf32)
 
 
 def test_case_text():

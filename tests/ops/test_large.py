@@ -7,7 +7,8 @@ import einkorn
 import numpy as np
 import pytest
 from einkorn import _native
-from harness import AUTO, Prepared, decode, rows
+from harness import AUTO, Prepared, all_specs, decode, rows
+from harness.case import Case
 from harness.dtypes import ITEMSIZE, STORAGE
 
 LIMIT = 2**31
@@ -23,6 +24,8 @@ def test_beyond_2_31_elements(spec, cuda, level):
     dtypes = next(c for c in spec.combos() if dict(c).get("T", dict(c).get("S")) in ("bf16", "f16"))
     # Sums over all rows have no reference of a few rows: only what belongs to a row is asked for.
     case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
+    if spec.large:
+        case = dataclasses.replace(case, dims=tuple({**dict(case.dims), **spec.large}.items()))
     keep = tuple(n for n in case.present if batch_axis(spec, n) or spec.schema.tensor(n).role == "in")
     case = with_batch(spec, dataclasses.replace(case, present=keep), PERIOD)
     part = Prepared(spec, case)
@@ -48,6 +51,53 @@ def test_beyond_2_31_elements(spec, cuda, level):
                 got = whole[name].read(first, CHECKED)
                 want = expected[name][0][np.arange(first, first + CHECKED) % PERIOD]
                 close(spec, row, name, got, want, part.dtypes[name], first)
+
+
+def test_weights_beyond_2_31_elements(cuda, level):
+    """gemm with few rows and a b, stored by columns as weights are, of more than 2^31 elements."""
+    if level != "full":
+        pytest.skip("level full only")
+    spec = all_specs()["gemm"]
+    k, count = 4096, (LIMIT // (4096 * PERIOD) // 8 + 2) * 8  # n a multiple of 8, as tiled rows ask
+    n, context = count * PERIOD, einkorn.Context(cuda)
+    for m in (1, 4, 40):
+        case = Case(
+            "gemm", (("T", "bf16"), ("D", "bf16")), dims=(("m", m), ("n", PERIOD), ("k", k)), strides="columns:b"
+        )
+        part = Prepared(spec, case)
+        small = part.results(part.run(cuda, AUTO))["d"][0]
+        weights = np.ascontiguousarray(part.inputs["b"].T)
+        w, d = einkorn.empty((n, k), "bf16", cuda), einkorn.empty((m, n), "bf16", cuda)
+        repeat(context, w.pointer, weights, count)
+        a = einkorn.empty((m, k), "bf16", cuda)
+        repeat(context, a.pointer, np.ascontiguousarray(part.inputs["a"]), 1)
+        for row in [*(r.name for r in rows.usable("gemm", cuda)), AUTO]:
+            d.fill_bytes(0xFF)
+            einkorn.context(cuda).synchronize()
+            context.force("gemm", None if row == AUTO else row)
+            try:
+                einkorn.gemm(a, w.view((k, n), (1, k), 0, "bf16"), d=d, ctx=context)
+            except einkorn.Error as e:
+                assert e.status == "unsupported" and row != AUTO, e
+                continue
+            context.synchronize()
+            got = np.empty((m, n), np.uint16)
+            _native.memory_copy(context._native, got.__array_interface__["data"][0], d.pointer, got.nbytes)
+            context.synchronize()
+            close(spec, row, "d", got, np.tile(small, (1, count)), "bf16", 0)
+
+
+def repeat(context, pointer, raw, count):
+    """raw, `count` times one after the other, from `pointer` on."""
+    copy = _native.memory_copy
+    copy(context._native, pointer, raw.__array_interface__["data"][0], raw.nbytes)
+    context.synchronize()
+    done = 1
+    while done < count:  # doubles what is there
+        more = min(done, count - done)
+        copy(context._native, pointer + done * raw.nbytes, pointer, more * raw.nbytes)
+        done += more
+    context.synchronize()
 
 
 def close(spec, row, name, got, want, dtype, first):
@@ -88,15 +138,7 @@ class Grown:
         if self.name not in self.part.inputs:
             self.array.fill_bytes(0xFF)
             return
-        raw = np.ascontiguousarray(self.part.inputs[self.name])
-        copy = _native.memory_copy
-        copy(self.context._native, self.array.pointer, raw.__array_interface__["data"][0], raw.nbytes)
-        self.context.synchronize()
-        done = 1
-        while done < self.count:  # doubles what is there
-            more = min(done, self.count - done)
-            copy(self.context._native, self.array.pointer + done * raw.nbytes, self.array.pointer, more * raw.nbytes)
-            done += more
+        repeat(self.context, self.array.pointer, np.ascontiguousarray(self.part.inputs[self.name]), self.count)
 
     def read(self, first, n):
         raw = np.empty((n, *self.part.shapes[self.name][1:]), STORAGE[self.dtype])

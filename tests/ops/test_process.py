@@ -128,3 +128,13 @@ def test_results_do_not_depend_on_threads():
     print(hashlib.sha256(y.tobytes() + dw.tobytes()).hexdigest())
     """
     assert len({passes(code, EINKORN_THREADS=str(n)).stdout for n in (1, 2, 3, 8)}) == 1
+
+
+def test_products_do_not_depend_on_threads():
+    code = """
+    a = np.random.default_rng(0).standard_normal((403, 777), np.float32)
+    import hashlib
+    print(hashlib.sha256(einkorn.gemm(a, a.T).tobytes()).hexdigest(), einkorn.last_kernel())
+    """
+    found = {passes(code, EINKORN_THREADS=str(n)).stdout for n in (1, 2, 3, 8)}
+    assert len(found) == 1 and "blas" not in found.pop()

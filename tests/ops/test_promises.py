@@ -21,7 +21,7 @@ def some_dtypes(spec, level):
 
 
 def test_deterministic(spec, device, level):
-    context = einkorn.Context(device, flags="deterministic")
+    context = einkorn.Context(device, flags=("deterministic", "tf32"))
     for dtypes in some_dtypes(spec, level):
         prepared = Prepared(spec, spec.case(dtypes, 1000, 0, (67,)))
         for row in [*(k.name for k in rows.usable(spec.op, device) if k.deterministic), AUTO]:
@@ -45,7 +45,7 @@ def batch_of(spec, case):
 def test_batch_invariant(spec, device, level):
     if not spec.schema.batch:
         pytest.skip("no batch dimension")
-    batch, context = spec.schema.batch[0], einkorn.Context(device, flags="batch_invariant")
+    batch, context = spec.schema.batch[0], einkorn.Context(device, flags=("batch_invariant", "tf32"))
     for n in (1031, 96, 4096) if level == "full" else (1031, 96):
         for i, dtypes in enumerate(some_dtypes(spec, level)):
             # At level full every batch once; the rest, which differs little, by samples.

@@ -115,6 +115,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
 from ._tensor import ceil_div as _ceil_div
+from ._tensor import dtype_name_or_none as _name
 from ._tensor import new as _new
 from ._tensor import output_dtype as _dtype
 from ._tensor import results as _results
@@ -136,8 +137,10 @@ class _Function:
         self.optional = [t for t in op.tensors if t.role != "out" and t.optional]
         self.outputs = [t for t in op.tensors if t.role == "out"]
         self.sources = [t for t in self.required if not t.is_list]
-        given = {t.dtype for t in op.tensors if t.role != "out"}
+        given = {t.dtype for t in self.required}
         self.free = [v for v in dict.fromkeys(t.dtype for t in self.outputs) if v in op.dtypes and v not in given]
+        # Free variables that an optional input may give: without it, and without dtype=, they are as the first input.
+        self.by_option = {t.dtype: t.name for t in reversed(self.optional) if t.dtype in self.free}
 
     def dtype_param(self, variable):
         return "dtype" if len(self.free) == 1 else f"{variable.lower()}_dtype"
@@ -177,7 +180,8 @@ class _Function:
         kinds = "; ".join(f"{v}: {', '.join(names)}" for v, names in self.op.dtypes.items())
         lines.append(f"    {kinds}")
         for v in self.free:
-            lines.append(f"    {self.dtype_param(v)}: {v}, where no output of that dtype is given")
+            else_as = f"; None: as {self.by_option[v]} or {self.sources[0].name}" if v in self.by_option else ""
+            lines.append(f"    {self.dtype_param(v)}: {v}, where no output of that dtype is given{else_as}")
         if self.op.alias:
             lines.append(f"    in place: {', '.join(f'{o} may be {i}' for o, i in self.op.alias)}")
         return '    """' + "\n".join(lines) + '\n    """'
@@ -192,7 +196,9 @@ class _Function:
             out.append(f"    if {self.condition(t)}:")
             dims, shape = self.shape(t)
             out += [f"        {line}" for line in dims]
-            out.append(f"        {t.name} = _new({self.like(t).name}, {shape}, {self.dtype(t)})")
+            like, option = self.like(t).name, self.by_option.get(t.dtype)
+            like = f"{like} if {option} is None else {option}" if option else like
+            out.append(f"        {t.name} = _new({like}, {shape}, {self.dtype(t)})")
         fields = ", ".join(f.name for f in self.op.fields)
         out.append(f"    _call({self.index}, ctx, {fields})")
         results = self.outputs or [t for t in self.required if t.role == "inout"]
@@ -216,6 +222,8 @@ class _Function:
         return next((s for s in self.sources if s.dtype == t.dtype), self.sources[0])
 
     def dtype(self, t):
+        if t.dtype in self.by_option:
+            return f"_name({self.dtype_param(t.dtype)})"
         if t.dtype in self.free:
             return f'_dtype({self.dtype_param(t.dtype)}, "{self.op.name}", "{self.dtype_param(t.dtype)}", "{t.name}")'
         return "None" if self.like(t).dtype == t.dtype else f'"{t.dtype}"'

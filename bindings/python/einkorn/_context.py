@@ -190,6 +190,7 @@ class Kernel(NamedTuple):
     target: int  # the least Device.target that can run it
     deterministic: bool
     batch_invariant: bool
+    needs_tf32: bool  # out unless the context has the flag tf32
 
 
 class Device(NamedTuple):
@@ -206,7 +207,7 @@ def kernels(op):
     if op not in ops():
         raise ValueError(f"no op {op!r}")
     return [
-        Kernel(name, _DEVICE_NAMES[kind], target, bool(flags & 1), bool(flags & 2))
+        Kernel(name, _DEVICE_NAMES[kind], target, bool(flags & 1), bool(flags & 2), bool(flags & 8))
         for name, kind, target, flags in _native.kernels(op)
     ]
 

@@ -26,6 +26,10 @@ def dtype_name(dtype):
     return _OTHER_NAMES[name]
 
 
+def dtype_name_or_none(dtype):
+    return None if dtype is None else dtype_name(dtype)
+
+
 def dtype_code(dtype):
     """EK_DTYPE_*: DLPack's code, bits and one lane in one integer."""
     code, bits = DTYPES[dtype_name(dtype)]

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
 from ._tensor import ceil_div as _ceil_div
+from ._tensor import dtype_name_or_none as _name
 from ._tensor import new as _new
 from ._tensor import output_dtype as _dtype
 from ._tensor import results as _results
@@ -23,14 +24,16 @@ Tensor = Any  # a NumPy array, a torch tensor, an einkorn.DeviceArray, or anythi
 
 GateLayout = Literal["halves", "interleaved", "separate"]
 GeluForm = Literal["erf", "tanh"]
+Activation = Literal["none", "silu", "gelu_erf", "gelu_tanh", "relu", "relu2"]
 ImageLayout = Literal["nchw", "nhwc"]
 
 __all__ = [
     "silu", "gelu", "relu", "relu2", "swiglu", "geglu", "reglu", "swiglu_clamped", "gelu_gate", "swiglu_quant",
     "silu_backward", "gelu_backward", "swiglu_backward", "geglu_backward", "add", "mul", "scale", "axpby", "cast",
-    "softcap", "transpose_2d", "nchw_to_nhwc", "nhwc_to_nchw", "upsample_nearest_2x", "rms_norm", "add_rms_norm",
-    "rms_norm_gated", "layer_norm", "add_layer_norm", "l2_norm", "group_norm", "rms_norm_quant",
-    "add_rms_norm_quant", "rms_norm_backward", "layer_norm_backward",
+    "softcap", "transpose_2d", "nchw_to_nhwc", "nhwc_to_nchw", "upsample_nearest_2x", "gemm", "gemm_batched",
+    "gemm_epilogue", "mlp", "gemm_pack_gated", "rms_norm", "add_rms_norm", "rms_norm_gated", "layer_norm",
+    "add_layer_norm", "l2_norm", "group_norm", "rms_norm_quant", "add_rms_norm_quant", "rms_norm_backward",
+    "layer_norm_backward",
 ]
 
 
@@ -489,6 +492,144 @@ def upsample_nearest_2x(
     return y
 
 
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    constant_b: bool = False,
+    dtype: Any = None,
+    d: Tensor | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """d = alpha * a b + beta * c. c is not read when beta is 0. constant_b: b is not written by work that may still be
+    running, so that with PDL it can be read before that work has ended.
+
+    a: in T[m, k] strided
+    b: in T[k, n] strided
+    c: in D[m, n]? strided
+    d: out D[m, n] strided
+    T: f16, bf16, f32; D: f16, bf16, f32
+    dtype: D, where no output of that dtype is given; None: as c or a
+    in place: d may be c
+    """
+    if d is None:
+        d = _new(a if c is None else c, (a.shape[0], b.shape[1]), _name(dtype))
+    _call(24, ctx, a, b, c, d, alpha, beta, constant_b)
+    return d
+
+
+def gemm_batched(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 0.0,
+    constant_b: bool = False,
+    dtype: Any = None,
+    d: Tensor | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """d[i] = alpha * a[i] b[i] + beta * c[i] for every i of the batch. A batch stride of 0 shares one matrix.
+
+    a: in T[batch, m, k] strided
+    b: in T[batch, k, n] strided
+    c: in D[batch, m, n]? strided
+    d: out D[batch, m, n] strided
+    T: f16, bf16, f32; D: f16, bf16, f32
+    dtype: D, where no output of that dtype is given; None: as c or a
+    in place: d may be c
+    """
+    if d is None:
+        d = _new(a if c is None else c, (a.shape[0], a.shape[1], b.shape[2]), _name(dtype))
+    _call(25, ctx, a, b, c, d, alpha, beta, constant_b)
+    return d
+
+
+def gemm_epilogue(
+    a: Tensor,
+    b: Tensor,
+    bias: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    act: Activation = "none",
+    gated: bool = False,
+    out_scale: float = 1.0,
+    constant_b: bool = False,
+    dtype: Any = None,
+    y: Tensor | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """y = residual + out_scale * act(z), z = a b + bias. gated: columns of z alternate between gate and up
+    (gemm_pack_gated makes such a b), y = residual + out_scale * act(gate) * up.
+
+    a: in T[m, k] strided
+    b: in T[k, n] strided
+    bias: in T[n]?
+    residual: in D[m, n_out]?
+    y: out D[m, n_out]
+    T: f16, bf16, f32; D: f16, bf16, f32
+    dtype: D, where no output of that dtype is given; None: as residual or a
+    in place: y may be residual
+    """
+    if y is None:
+        _n_out = b.shape[1] // 2 if gated else b.shape[1]
+        y = _new(a if residual is None else residual, (a.shape[0], _n_out), _name(dtype))
+    _call(26, ctx, a, b, bias, residual, y, act, gated, out_scale, constant_b)
+    return y
+
+
+def mlp(
+    x: Tensor,
+    w1: Tensor,
+    w2: Tensor,
+    b1: Tensor | None = None,
+    b2: Tensor | None = None,
+    residual: Tensor | None = None,
+    *,
+    act: Activation = "gelu_tanh",
+    gated: bool = False,
+    y: Tensor | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """y = residual + h w2 + b2, h = act(x w1 + b1) rounded to T. gated: columns of x w1 + b1 alternate between gate
+    and up, h = act(gate) * up. The weights are taken as constant (see gemm).
+
+    x: in T[m, k] strided
+    w1: in T[k, width] strided
+    w2: in T[inner, n] strided
+    b1: in T[width]?
+    b2: in T[n]?
+    residual: in T[m, n]?
+    y: out T[m, n]
+    T: f16, bf16, f32
+    in place: y may be residual
+    """
+    if y is None:
+        y = _new(x, (x.shape[0], w2.shape[1]), None)
+    _call(27, ctx, x, w1, b1, w2, b2, residual, y, act, gated)
+    return y
+
+
+def gemm_pack_gated(gate: Tensor, up: Tensor, *, b: Tensor | None = None, ctx: Context | None = None) -> Any:
+    """b[:, 2 j] = gate[:, j], b[:, 2 j + 1] = up[:, j]: the weights of a gated product, whose gate and up then end in
+    one thread's registers.
+
+    gate: in T[k, n] strided
+    up: in T[k, n] strided
+    b: out T[k, width] strided
+    T: f16, bf16, f32
+    """
+    if b is None:
+        _width = 2 * gate.shape[1]
+        b = _new(gate, (gate.shape[0], _width), None)
+    _call(28, ctx, gate, up, b)
+    return b
+
+
 def rms_norm(
     x: Tensor,
     weight: Tensor | None = None,
@@ -513,7 +654,7 @@ def rms_norm(
         y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(24, ctx, x, weight, y, rstd, eps, weight_offset)
+    _call(29, ctx, x, weight, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
 
@@ -542,7 +683,7 @@ def add_rms_norm(
         y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(25, ctx, x, weight, residual, y, rstd, eps, weight_offset)
+    _call(30, ctx, x, weight, residual, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
 
@@ -569,7 +710,7 @@ def rms_norm_gated(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(26, ctx, x, z, weight, y, eps, norm_before_gate, group)
+    _call(31, ctx, x, z, weight, y, eps, norm_before_gate, group)
     return y
 
 
@@ -601,7 +742,7 @@ def layer_norm(
         mean = _new(x, x.shape[:-1], "f32")
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(27, ctx, x, weight, bias, y, mean, rstd, eps)
+    _call(32, ctx, x, weight, bias, y, mean, rstd, eps)
     return _results(y, mean, rstd)
 
 
@@ -627,7 +768,7 @@ def add_layer_norm(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(28, ctx, x, weight, bias, residual, y, eps)
+    _call(33, ctx, x, weight, bias, residual, y, eps)
     return y
 
 
@@ -641,7 +782,7 @@ def l2_norm(x: Tensor, *, eps: float = 1e-06, y: Tensor | None = None, ctx: Cont
     """
     if y is None:
         y = _new(x, None, None)
-    _call(29, ctx, x, y, eps)
+    _call(34, ctx, x, y, eps)
     return y
 
 
@@ -668,7 +809,7 @@ def group_norm(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(30, ctx, x, weight, bias, y, groups, eps, layout)
+    _call(35, ctx, x, weight, bias, y, groups, eps, layout)
     return y
 
 
@@ -699,7 +840,7 @@ def rms_norm_quant(
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
-    _call(31, ctx, x, weight, y, scale, eps, weight_offset, group)
+    _call(36, ctx, x, weight, y, scale, eps, weight_offset, group)
     return y, scale
 
 
@@ -731,7 +872,7 @@ def add_rms_norm_quant(
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
-    _call(32, ctx, x, weight, residual, y, scale, eps, weight_offset, group)
+    _call(37, ctx, x, weight, residual, y, scale, eps, weight_offset, group)
     return y, scale
 
 
@@ -763,7 +904,7 @@ def rms_norm_backward(
         dx = _new(dy, None, None)
     if dweight is True:
         dweight = _new(dy, (dy.shape[-1],), None)
-    _call(33, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
+    _call(38, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
     return _results(dx, dweight)
 
 
@@ -800,5 +941,5 @@ def layer_norm_backward(
         dweight = _new(dy, (dy.shape[-1],), None)
     if dbias is True:
         dbias = _new(dy, (dy.shape[-1],), None)
-    _call(34, ctx, dy, x, weight, mean, rstd, dx, dweight, dbias, eps)
+    _call(39, ctx, dy, x, weight, mean, rstd, dx, dweight, dbias, eps)
     return _results(dx, dweight, dbias)

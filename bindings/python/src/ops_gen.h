@@ -11,6 +11,7 @@ namespace ekpy {
 
 const char* const kGateLayout[] = {"halves", "interleaved", "separate", nullptr};
 const char* const kGeluForm[] = {"erf", "tanh", nullptr};
+const char* const kActivation[] = {"none", "silu", "gelu_erf", "gelu_tanh", "relu", "relu2", nullptr};
 const char* const kImageLayout[] = {"nchw", "nhwc", nullptr};
 
 const ek_silu_args kSiluDefaults = EK_SILU_ARGS;
@@ -196,6 +197,61 @@ const Field kUpsampleNearest2xFields[] = {
     {"layout", Kind::kEnum, false, false, offsetof(ek_upsample_nearest_2x_args, layout), 0, kImageLayout},
 };
 
+const ek_gemm_args kGemmDefaults = EK_GEMM_ARGS;
+const Field kGemmFields[] = {
+    {"a", Kind::kTensor, false, false, offsetof(ek_gemm_args, a), 0, nullptr},
+    {"b", Kind::kTensor, false, false, offsetof(ek_gemm_args, b), 0, nullptr},
+    {"c", Kind::kTensor, false, false, offsetof(ek_gemm_args, c), 0, nullptr},
+    {"d", Kind::kTensor, true, false, offsetof(ek_gemm_args, d), 0, nullptr},
+    {"alpha", Kind::kF32, false, false, offsetof(ek_gemm_args, alpha), 0, nullptr},
+    {"beta", Kind::kF32, false, false, offsetof(ek_gemm_args, beta), 0, nullptr},
+    {"constant_b", Kind::kBool, false, false, offsetof(ek_gemm_args, constant_b), 0, nullptr},
+};
+
+const ek_gemm_batched_args kGemmBatchedDefaults = EK_GEMM_BATCHED_ARGS;
+const Field kGemmBatchedFields[] = {
+    {"a", Kind::kTensor, false, false, offsetof(ek_gemm_batched_args, a), 0, nullptr},
+    {"b", Kind::kTensor, false, false, offsetof(ek_gemm_batched_args, b), 0, nullptr},
+    {"c", Kind::kTensor, false, false, offsetof(ek_gemm_batched_args, c), 0, nullptr},
+    {"d", Kind::kTensor, true, false, offsetof(ek_gemm_batched_args, d), 0, nullptr},
+    {"alpha", Kind::kF32, false, false, offsetof(ek_gemm_batched_args, alpha), 0, nullptr},
+    {"beta", Kind::kF32, false, false, offsetof(ek_gemm_batched_args, beta), 0, nullptr},
+    {"constant_b", Kind::kBool, false, false, offsetof(ek_gemm_batched_args, constant_b), 0, nullptr},
+};
+
+const ek_gemm_epilogue_args kGemmEpilogueDefaults = EK_GEMM_EPILOGUE_ARGS;
+const Field kGemmEpilogueFields[] = {
+    {"a", Kind::kTensor, false, false, offsetof(ek_gemm_epilogue_args, a), 0, nullptr},
+    {"b", Kind::kTensor, false, false, offsetof(ek_gemm_epilogue_args, b), 0, nullptr},
+    {"bias", Kind::kTensor, false, false, offsetof(ek_gemm_epilogue_args, bias), 0, nullptr},
+    {"residual", Kind::kTensor, false, false, offsetof(ek_gemm_epilogue_args, residual), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_gemm_epilogue_args, y), 0, nullptr},
+    {"act", Kind::kEnum, false, false, offsetof(ek_gemm_epilogue_args, act), 0, kActivation},
+    {"gated", Kind::kBool, false, false, offsetof(ek_gemm_epilogue_args, gated), 0, nullptr},
+    {"out_scale", Kind::kF32, false, false, offsetof(ek_gemm_epilogue_args, out_scale), 0, nullptr},
+    {"constant_b", Kind::kBool, false, false, offsetof(ek_gemm_epilogue_args, constant_b), 0, nullptr},
+};
+
+const ek_mlp_args kMlpDefaults = EK_MLP_ARGS;
+const Field kMlpFields[] = {
+    {"x", Kind::kTensor, false, false, offsetof(ek_mlp_args, x), 0, nullptr},
+    {"w1", Kind::kTensor, false, false, offsetof(ek_mlp_args, w1), 0, nullptr},
+    {"b1", Kind::kTensor, false, false, offsetof(ek_mlp_args, b1), 0, nullptr},
+    {"w2", Kind::kTensor, false, false, offsetof(ek_mlp_args, w2), 0, nullptr},
+    {"b2", Kind::kTensor, false, false, offsetof(ek_mlp_args, b2), 0, nullptr},
+    {"residual", Kind::kTensor, false, false, offsetof(ek_mlp_args, residual), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_mlp_args, y), 0, nullptr},
+    {"act", Kind::kEnum, false, false, offsetof(ek_mlp_args, act), 0, kActivation},
+    {"gated", Kind::kBool, false, false, offsetof(ek_mlp_args, gated), 0, nullptr},
+};
+
+const ek_gemm_pack_gated_args kGemmPackGatedDefaults = EK_GEMM_PACK_GATED_ARGS;
+const Field kGemmPackGatedFields[] = {
+    {"gate", Kind::kTensor, false, false, offsetof(ek_gemm_pack_gated_args, gate), 0, nullptr},
+    {"up", Kind::kTensor, false, false, offsetof(ek_gemm_pack_gated_args, up), 0, nullptr},
+    {"b", Kind::kTensor, true, false, offsetof(ek_gemm_pack_gated_args, b), 0, nullptr},
+};
+
 const ek_rms_norm_args kRmsNormDefaults = EK_RMS_NORM_ARGS;
 const Field kRmsNormFields[] = {
     {"x", Kind::kTensor, false, false, offsetof(ek_rms_norm_args, x), 0, nullptr},
@@ -364,6 +420,16 @@ const OpInfo kOps[] = {
      call_op<ek_nhwc_to_nchw_args, ek_nhwc_to_nchw>, workspace_op<ek_nhwc_to_nchw_args, ek_nhwc_to_nchw_workspace>},
     {"upsample_nearest_2x", kUpsampleNearest2xFields, 3, &kUpsampleNearest2xDefaults, sizeof(ek_upsample_nearest_2x_args),
      call_op<ek_upsample_nearest_2x_args, ek_upsample_nearest_2x>, workspace_op<ek_upsample_nearest_2x_args, ek_upsample_nearest_2x_workspace>},
+    {"gemm", kGemmFields, 7, &kGemmDefaults, sizeof(ek_gemm_args),
+     call_op<ek_gemm_args, ek_gemm>, workspace_op<ek_gemm_args, ek_gemm_workspace>},
+    {"gemm_batched", kGemmBatchedFields, 7, &kGemmBatchedDefaults, sizeof(ek_gemm_batched_args),
+     call_op<ek_gemm_batched_args, ek_gemm_batched>, workspace_op<ek_gemm_batched_args, ek_gemm_batched_workspace>},
+    {"gemm_epilogue", kGemmEpilogueFields, 9, &kGemmEpilogueDefaults, sizeof(ek_gemm_epilogue_args),
+     call_op<ek_gemm_epilogue_args, ek_gemm_epilogue>, workspace_op<ek_gemm_epilogue_args, ek_gemm_epilogue_workspace>},
+    {"mlp", kMlpFields, 9, &kMlpDefaults, sizeof(ek_mlp_args),
+     call_op<ek_mlp_args, ek_mlp>, workspace_op<ek_mlp_args, ek_mlp_workspace>},
+    {"gemm_pack_gated", kGemmPackGatedFields, 3, &kGemmPackGatedDefaults, sizeof(ek_gemm_pack_gated_args),
+     call_op<ek_gemm_pack_gated_args, ek_gemm_pack_gated>, workspace_op<ek_gemm_pack_gated_args, ek_gemm_pack_gated_workspace>},
     {"rms_norm", kRmsNormFields, 6, &kRmsNormDefaults, sizeof(ek_rms_norm_args),
      call_op<ek_rms_norm_args, ek_rms_norm>, workspace_op<ek_rms_norm_args, ek_rms_norm_workspace>},
     {"add_rms_norm", kAddRmsNormFields, 7, &kAddRmsNormDefaults, sizeof(ek_add_rms_norm_args),
@@ -387,7 +453,7 @@ const OpInfo kOps[] = {
     {"layer_norm_backward", kLayerNormBackwardFields, 9, &kLayerNormBackwardDefaults, sizeof(ek_layer_norm_backward_args),
      call_op<ek_layer_norm_backward_args, ek_layer_norm_backward>, workspace_op<ek_layer_norm_backward_args, ek_layer_norm_backward_workspace>},
 };
-constexpr size_t kOpCount = 35;
+constexpr size_t kOpCount = 40;
 constexpr int kMaxTensors = 8;
 constexpr size_t kMaxArgsBytes = sizeof(ek_layer_norm_backward_args);
 

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one driver call for tensor maps, found at run time: the library links no driver.
+#include <cuda_runtime_api.h>
+
+#include "cuda/tensor_map.h"
+
+namespace ek {
+
+namespace {
+
+using Encode = decltype(&cuTensorMapEncodeTiled);
+
+Encode find_encode() {
+  void* entry = nullptr;
+  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
+  constexpr unsigned kVersion = 12000;  // the first CUDA with tensor maps
+  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kVersion, cudaEnableDefault, &found) !=
+          cudaSuccess ||
+      found != cudaDriverEntryPointSuccess)
+    return nullptr;
+  return reinterpret_cast<Encode>(entry);
+}
+
+CUtensorMapSwizzle swizzle_of(int bytes) {
+  if (bytes == 128) return CU_TENSOR_MAP_SWIZZLE_128B;
+  return bytes == 64 ? CU_TENSOR_MAP_SWIZZLE_64B : CU_TENSOR_MAP_SWIZZLE_32B;
+}
+
+}  // namespace
+
+bool make_tensor_map(const TensorBox& box, CUtensorMap* map_out) {
+  static const Encode encode = find_encode();
+  if (!encode) return false;
+  const int bytes = dtype_bytes(box.dtype);
+  const auto type = box.dtype == EK_DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
+  const cuuint64_t sizes[3] = {static_cast<cuuint64_t>(box.size_x), static_cast<cuuint64_t>(box.size_y),
+                               static_cast<cuuint64_t>(box.size_z)};
+  // The stride of a dim of size 1 is never used, but must be one that the driver accepts.
+  const cuuint64_t strides[2] = {static_cast<cuuint64_t>(box.size_y > 1 ? box.stride_y * bytes : 16),
+                                 static_cast<cuuint64_t>(box.size_z > 1 ? box.stride_z * bytes : 16)};
+  const cuuint32_t extent[3] = {static_cast<cuuint32_t>(box.box_x), static_cast<cuuint32_t>(box.box_y), 1};
+  const cuuint32_t steps[3] = {1, 1, 1};
+  return encode(map_out, type, 3, const_cast<void*>(box.data), sizes, strides, extent, steps,
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box.box_x * bytes), CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
+}
+
+}  // namespace ek

@@ -1,0 +1,109 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tensor cores before wgmma: mma.sync, the loads of its fragments from shared memory, and asynchronous copies into it.
+// ldmatrix and the f16 product exist from sm_75 on; on older targets of what came with sm_80 the functions compile to
+// nothing, so that templates over them still build; nothing there calls them.
+#pragma once
+
+#include <cstdint>
+
+#include "cuda/launch.h"
+#include "cuda/tma.cuh"  // smem_address
+
+namespace ek {
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+constexpr bool kHasAsyncCopy = false;
+#define EK_SM80_ASM(...)
+#else
+constexpr bool kHasAsyncCopy = true;
+#define EK_SM80_ASM(...) asm volatile(__VA_ARGS__)
+#endif
+
+// Four 8 x 8 matrices of 16-bit elements, or 8 x 4 of 32-bit ones; lane i gives the address of row i % 8 of matrix i / 8.
+// Lane l gets elements 2 (l % 4), + 1 of row l / 4 of each; transposed, the same of column l / 4 (16-bit only).
+template <bool kTransposed>
+__device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t smem) {
+  if constexpr (kTransposed) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+  } else {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
+                 : "r"(smem)
+                 : "memory");
+  }
+}
+
+__device__ __forceinline__ uint32_t load_smem_word(uint32_t smem) {
+  uint32_t word;
+  asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(smem) : "memory");
+  return word;
+}
+__device__ __forceinline__ void store_smem(uint32_t smem, uint4 v) {
+  asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
+               : "memory");
+}
+
+// 16 bytes to shared memory, of which the first `bytes` come from `global` and the rest are zeros. Around L1: tiles are
+// shared between blocks, not within one.
+__device__ __forceinline__ void copy_async([[maybe_unused]] uint32_t smem, [[maybe_unused]] const void* global,
+                                           [[maybe_unused]] uint32_t bytes) {
+  EK_SM80_ASM("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(global), "r"(bytes) : "memory");
+}
+// Copies since the last commit become a group; copy_wait<n> returns when all but the last n groups of this thread are in.
+__device__ __forceinline__ void copy_commit() { EK_SM80_ASM("cp.async.commit_group;" :: : "memory"); }
+template <int kPending>
+__device__ __forceinline__ void copy_wait() {
+  EK_SM80_ASM("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// Nearest TF32, ties away from zero: the hardware would drop the low bits and so be biased.
+__device__ __forceinline__ uint32_t to_tf32(uint32_t x) {
+  [[maybe_unused]] uint32_t y = x;
+  EK_SM80_ASM("cvt.rna.tf32.f32 %0, %1;" : "=r"(y) : "f"(__uint_as_float(x)));
+  return y;
+}
+
+// d += a b for a of 16 rows, b of 8 columns and 32 bytes of k: 16 elements of f16 and bf16, 8 of TF32 (T = float).
+//   a: lane l holds rows l / 4 (a[0], a[2]) and l / 4 + 8 (a[1], a[3]); a[2], a[3] are the second half of k
+//   b: column l / 4; b1 is the second half of k. d: columns 2 (l % 4), + 1 of row l / 4 (d[0], d[1]), of + 8 (d[2], d[3])
+template <class T>
+__device__ __forceinline__ void mma(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1);
+
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+template <>
+__device__ __forceinline__ void mma<half>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[0]), "r"(a[1]), "r"(b0));
+  asm("mma.sync.aligned.m16n8k8.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5}, {%6}, {%0, %1, %2, %3};"
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+      : "r"(a[2]), "r"(a[3]), "r"(b1));
+}
+template <class T>
+__device__ __forceinline__ void mma(float (&)[4], const uint32_t (&)[4], uint32_t, uint32_t) {}
+#else
+#define EK_MMA(shape_and_types, d, a, b0, b1)                                                                \
+  asm("mma.sync.aligned." shape_and_types " {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%0, %1, %2, %3};" \
+      : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])                                                       \
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1))
+template <>
+__device__ __forceinline__ void mma<half>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  EK_MMA("m16n8k16.row.col.f32.f16.f16.f32", d, a, b0, b1);
+}
+template <>
+__device__ __forceinline__ void mma<bf16>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  EK_MMA("m16n8k16.row.col.f32.bf16.bf16.f32", d, a, b0, b1);
+}
+template <>
+__device__ __forceinline__ void mma<float>(float (&d)[4], const uint32_t (&a)[4], uint32_t b0, uint32_t b1) {
+  EK_MMA("m16n8k8.row.col.f32.tf32.tf32.f32", d, a, b0, b1);
+}
+#undef EK_MMA
+#endif
+
+#undef EK_SM80_ASM
+
+}  // namespace ek

@@ -1,0 +1,227 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which tile gemm_sm90 takes for a product, and how the work is dealt out: a pure function of shape and device. It
+// predicts a time for every tile from waves, cycles and bytes and takes the least.
+#pragma once
+
+#include "ops/gemm/gemm_call.h"
+#include "ops/gemm/gemm_schedule.h"
+
+namespace ek {
+
+// What the two blocks of a cluster have in common: nothing (no cluster), the tile of b, or the tile of a.
+enum class GemmShare { kNone, kB, kA };
+// How the accumulators leave: see gemm_sm90_epilogue.cuh.
+enum class GemmFinish { kPlain, kFull, kF32, kSwap };
+
+// The tiles that are built. `efficiency`: of the matrix units' rate in the main loop, measured (docs/measured-facts.md).
+struct GemmTileInfo {
+  const char* name;
+  int rows, cols;
+  GemmShare share;
+  float efficiency;
+  bool every_layout;  // also where a or b is not contiguous along k
+};
+constexpr GemmTileInfo kGemmTiles[] = {
+    {"128x256", 128, 256, GemmShare::kB, 0.93f, true},   {"256x128", 256, 128, GemmShare::kB, 0.92f, false},
+    {"128x192", 128, 192, GemmShare::kB, 0.93f, false},  {"128x128", 128, 128, GemmShare::kNone, 0.85f, true},
+    {"128x64", 128, 64, GemmShare::kNone, 0.62f, false},
+};
+constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
+// Swapped: 128 of n by so many of m.
+constexpr int kGemmSwapCols[] = {8, 16, 32, 64};
+constexpr int kGemmSwapCount = 4;
+
+constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
+  const GemmTileInfo& t = kGemmTiles[tile];
+  if (finish == GemmFinish::kF32) return t.cols == 128 && t.rows == 128;
+  if (!along_k || finish == GemmFinish::kFull) return t.every_layout;
+  return true;
+}
+
+struct GemmPlan {
+  int tile = -1;  // of kGemmTiles, or of kGemmSwapCols
+  GemmSchedule schedule = {};
+  float cycles = 0;  // predicted
+};
+
+// ---- what a call needs -----------------------------------------------------------------------------------------------
+
+inline bool gemm_aligned(const Matrix& x, ek_dtype dtype, int bytes) {
+  const int64_t size = dtype_bytes(dtype);
+  return reinterpret_cast<uintptr_t>(x.data) % bytes == 0 && x.row * size % bytes == 0 && x.col * size % bytes == 0 &&
+         x.batch * size % bytes == 0;
+}
+// The strides of a matrix whose one dim is contiguous, with the contiguous one taken as aligned.
+inline bool gemm_rows_aligned(Matrix x, ek_dtype dtype, int bytes) {
+  if (x.col == 1)
+    x.col = 0;
+  else if (x.row == 1)
+    x.row = 0;
+  else
+    return false;
+  return gemm_aligned(x, dtype, bytes);
+}
+
+// c and d can be moved 16 bytes at a time.
+inline bool gemm_wide(const GemmCall& c) {
+  return c.out == c.in && c.d.col == 1 && gemm_rows_aligned(c.d, c.out, 16) &&
+         (!c.c.data || (c.c.col == 1 && gemm_rows_aligned(c.c, c.out, 16)));
+}
+
+inline GemmFinish gemm_finish(const GemmCall& c) {
+  if (c.out != c.in) return GemmFinish::kF32;
+  return c.plain() && !c.c.data ? GemmFinish::kPlain : GemmFinish::kFull;
+}
+
+// Why the copy engine can't read the operands, or null.
+inline const char* gemm_not_tma(const GemmCall& c) {
+  if (c.in == EK_DTYPE_F32) return "16-bit inputs only";
+  if (c.k == 0) return "k is 0";
+  if (c.m > 0x7fffffff || c.n > 0x7fffffff || c.k > 0x7fffffff) return "a dim is 2^31 or more";
+  if (!gemm_rows_aligned(c.a, c.in, 16)) return "rows or columns of a are not contiguous on 16-byte boundaries";
+  if (!gemm_rows_aligned(c.b, c.in, 16)) return "rows or columns of b are not contiguous on 16-byte boundaries";
+  if ((c.m > 1 && c.a.row == 0) || (c.n > 1 && c.b.col == 0) || (c.k > 1 && (c.a.col == 0 || c.b.row == 0)))
+    return "a stride of a or b is 0";
+  if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "rows of c or d are not contiguous";
+  return nullptr;
+}
+
+// ---- the plan ----------------------------------------------------------------------------------------------------------
+
+inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+constexpr float kGemmFixedCycles = 5000;    // launch, first loads, last stores: some 3 us
+constexpr float kGemmStoreCycles = 12;      // for a column of a tile
+constexpr float kGemmL2BytesPerCycle = 46;  // into one SM while all of them load
+constexpr float kGemmJoinCycles = 1500;     // of a split: the blocks of a cluster find each other
+constexpr float kGemmJoinBytesPerCycle = 60;
+constexpr float kGemmStreamCycles = 7000;  // a piece to memory, and the others from there
+constexpr int kGemmMaxSplit = 8;           // blocks of a cluster
+// Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
+constexpr int kGemmRingBytes = 190000;
+constexpr int kGemmSwapRingBytes = 65536;
+
+inline GemmSchedule gemm_schedule(int64_t rows, int64_t cols, int64_t batch, int64_t k_blocks) {
+  GemmSchedule s = {};
+  s.rows = static_cast<int32_t>(rows);
+  s.cols = static_cast<int32_t>(cols);
+  s.batch = static_cast<int32_t>(batch);
+  s.k_blocks = static_cast<int32_t>(k_blocks);
+  s.group = 8;
+  s.split = 1;
+  return s;
+}
+
+// Tiles of one kind for a product of m by n, without a split of k.
+inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
+  const GemmTileInfo& t = kGemmTiles[tile];
+  const int pair_rows = t.share == GemmShare::kB ? 2 : 1, pair_cols = t.share == GemmShare::kA ? 2 : 1;
+  const int cluster = pair_rows * pair_cols;
+  GemmPlan plan;
+  plan.tile = tile;
+  plan.schedule = gemm_schedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch,
+                                gemm_ceil(c.k, 64));
+  GemmSchedule& s = plan.schedule;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = device.processors / cluster;
+  s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+
+  // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
+  const float compute = t.rows * t.cols / 32.f / t.efficiency;
+  const float busy = static_cast<float>(s.workers * cluster) / device.processors;
+  const float bytes = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy;
+  const float block = compute > bytes / kGemmL2BytesPerCycle ? compute : bytes / kGemmL2BytesPerCycle;
+  const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
+  plan.cycles = kGemmFixedCycles + waves * (s.k_blocks * block + kGemmStoreCycles * t.cols);
+  return plan;
+}
+
+// The same with the k of every tile cut into parts for the blocks of a cluster: for few tiles.
+inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int tile) {
+  GemmPlan plan = gemm_plan_tile(c, device, tile);
+  const GemmTileInfo& t = kGemmTiles[tile];
+  GemmSchedule& s = plan.schedule;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
+  plan.tile = -1;
+  if (t.share != GemmShare::kNone) return plan;
+  const float block = (plan.cycles - kGemmFixedCycles - kGemmStoreCycles * t.cols) / s.k_blocks;
+  for (int split = 2; split <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split <= device.processors;
+       ++split) {
+    const int sums = (split - 1) * t.rows * t.cols * 4;  // they end in the ring of one block
+    if (sums > kGemmRingBytes) break;
+    const float cycles = kGemmFixedCycles + kGemmStoreCycles * t.cols + kGemmJoinCycles +
+                         sums / kGemmJoinBytesPerCycle + block * gemm_ceil(s.k_blocks, split);
+    if (plan.tile >= 0 && cycles >= plan.cycles) continue;
+    plan.tile = tile;
+    plan.cycles = cycles;
+    s.split = split;
+  }
+  return plan;
+}
+
+// The same with the tiles of the last, incomplete wave cut along k, so that all blocks end together.
+inline GemmPlan gemm_plan_stream(const GemmCall& c, const Device& device, int tile) {
+  GemmPlan plan = gemm_plan_tile(c, device, tile);
+  GemmSchedule& s = plan.schedule;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
+  const int64_t rest = tiles % s.workers, whole = tiles / s.workers;
+  plan.tile = -1;
+  if (rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers || rest * s.k_blocks > 0x7fffffff) return plan;
+  const float wave = (plan.cycles - kGemmFixedCycles) / (whole + 1);
+  plan.tile = tile;
+  plan.cycles = kGemmFixedCycles + wave * tiles / s.workers + kGemmStreamCycles;
+  s.streamed = static_cast<int32_t>(rest);
+  return plan;
+}
+
+template <class Plan>
+GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile) {
+  const bool along_k = c.a.col == 1 && c.b.row == 1;
+  const GemmFinish finish = gemm_finish(c);
+  GemmPlan best;
+  for (int tile = 0; tile < kGemmTileCount; ++tile) {
+    if (!gemm_tile_built(tile, along_k, finish)) continue;
+    const GemmPlan plan = plan_tile(c, device, tile);
+    if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
+  }
+  return best;  // tile is -1 where there is none
+}
+
+// Every k in one block: the bits of a row do not depend on m.
+inline GemmPlan gemm_sm90_plan(const GemmCall& c, const Device& device) {
+  return gemm_best_plan(c, device, gemm_plan_tile);
+}
+
+// k cut in one way or the other.
+inline GemmPlan gemm_sm90_split_plan(const GemmCall& c, const Device& device) {
+  const GemmPlan split = gemm_best_plan(c, device, gemm_plan_split),
+                 stream = gemm_best_plan(c, device, gemm_plan_stream);
+  return split.tile >= 0 && (stream.tile < 0 || split.cycles <= stream.cycles) ? split : stream;
+}
+
+// Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in.
+inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
+  GemmPlan plan;
+  for (plan.tile = 0; kGemmSwapCols[plan.tile] < c.m && plan.tile < kGemmSwapCount - 1; ++plan.tile) {
+  }
+  const int cols = kGemmSwapCols[plan.tile];
+  plan.schedule = gemm_schedule(gemm_ceil(c.n, 128), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
+  GemmSchedule& s = plan.schedule;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
+  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four.
+  const int64_t room = device.processors * (cols <= 16 ? 2 : 1);
+  const int64_t fill = cols <= 16 ? device.processors * 3 / 2 : device.processors * 3 / 4;
+  while (s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
+         s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
+    ++s.split;
+  s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+  if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
+    s.streamed = static_cast<int32_t>(tiles);
+  return plan;
+}
+
+// Workspace for the pieces of streamed tiles.
+inline size_t gemm_streamed_bytes(const GemmSchedule& s, int cluster, int rows, int cols) {
+  return s.streamed ? size_t{2} * s.workers * cluster * rows * cols * 4 : 0;
+}
+
+}  // namespace ek

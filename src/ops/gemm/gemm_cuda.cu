@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm on CUDA: d = alpha * a b + beta * c. gemm_rows.h says which kernel is in which file.
+#include "ops/gemm/gemm_rows.h"
+
+namespace ek {
+
+template <const GemmKernel& kKernel>
+using Row = GemmRow<GemmArgs, gemm_call, kKernel>;
+
+const Kernel<GemmArgs> kGemmCuda[] = {
+    Row<kGemmSm90Swap>::named("gemm_sm90_swap"),
+    Row<kGemmSm90Split>::named("gemm_sm90_split"),
+    Row<kGemmSm90>::named("gemm_sm90"),
+    Row<kGemmSkinny>::named("gemm_sm80_skinny"),
+    Row<kGemmGemv>::named("gemm_gemv"),
+    Row<kGemmCublaslt>::named("gemm_cublaslt"),
+    Row<kGemmSm80>::named("gemm_sm80"),
+    Row<kGemmSm80Tf32>::named("gemm_sm80_tf32"),
+    Row<kGemmSm75>::named("gemm_sm75"),
+    Row<kGemmSimt>::named("gemm_cuda"),
+    {},
+};
+
+}  // namespace ek

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which worker (a block, or a cluster) computes which part of which tile. Pure functions, host and device.
+//
+// Tiles [0, streamed) are cut along k so that all workers get the same number of k blocks (stream-K). The others are
+// dealt out whole, one after the other. Where a worker's share ends inside a tile, the tile has several pieces; they are
+// added up in the order of k, whoever comes last.
+//
+// split: the worker is a cluster of so many blocks, each of which takes an equal part of the k of every tile (split-K).
+#pragma once
+
+#include "core/tensor.h"
+
+namespace ek {
+
+struct GemmSchedule {
+  int32_t rows, cols, batch;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
+  int32_t k_blocks;
+  int32_t group;     // rows of tiles that are walked together, column by column: their operands stay in L2
+  int32_t streamed;  // tiles that are cut along k
+  int32_t workers;
+  int32_t split;
+
+  EK_HOST_DEVICE int32_t tiles() const { return rows * cols * batch; }
+  EK_HOST_DEVICE int32_t streamed_blocks() const { return streamed * k_blocks; }  // the plan keeps it below 2^31
+
+  // Where the share of a worker in the streamed k blocks begins; the next worker's begin is its end.
+  EK_HOST_DEVICE int32_t begin(int worker) const {
+    const int32_t each = streamed_blocks() / workers, rest = streamed_blocks() % workers;
+    return worker * each + (worker < rest ? worker : rest);
+  }
+  // Whose share a streamed k block is in.
+  EK_HOST_DEVICE int32_t owner(int32_t block) const {
+    const int32_t each = streamed_blocks() / workers, rest = streamed_blocks() % workers;
+    const int32_t longer = rest * (each + 1);  // blocks of the first workers, which have one more
+    return block < longer ? block / (each + 1) : rest + (block - longer) / each;
+  }
+};
+
+struct GemmTile {
+  int32_t row, col, batch;
+};
+
+EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
+  GemmTile tile;
+  const int32_t per_matrix = s.rows * s.cols;
+  tile.batch = index / per_matrix;
+  index -= tile.batch * per_matrix;
+  const int32_t per_group = s.group * s.cols;
+  const int32_t first = index / per_group * s.group;
+  const int32_t rows = s.rows - first < s.group ? s.rows - first : s.group;
+  index %= per_group;
+  tile.row = first + index % rows;
+  tile.col = index / rows;
+  return tile;
+}
+
+// A piece of a tile.
+struct GemmWork {
+  int32_t tile;
+  int32_t k_begin, k_end;  // in k blocks
+};
+
+// The pieces of one worker, one after the other: its share of the streamed tiles, then whole ones.
+class GemmWalk {
+ public:
+  EK_HOST_DEVICE GemmWalk(const GemmSchedule& s, int worker)
+      : at_(s.streamed ? s.begin(worker) : 0), end_(s.streamed ? s.begin(worker + 1) : 0), tile_(s.streamed + worker) {}
+
+  EK_HOST_DEVICE bool next(const GemmSchedule& s, GemmWork* work) {
+    if (at_ < end_) {
+      work->tile = at_ / s.k_blocks;
+      work->k_begin = at_ - work->tile * s.k_blocks;
+      const int32_t left = end_ - at_;
+      work->k_end = work->k_begin + left < s.k_blocks ? work->k_begin + left : s.k_blocks;
+      at_ += work->k_end - work->k_begin;
+      return true;
+    }
+    if (tile_ >= s.tiles()) return false;
+    *work = {tile_, 0, s.k_blocks};
+    tile_ += s.workers;
+    return true;
+  }
+
+ private:
+  int32_t at_, end_;
+  int32_t tile_;
+};
+
+// The part of a tile that block `rank` of a splitting cluster takes.
+EK_HOST_DEVICE GemmWork gemm_slice(const GemmSchedule& s, GemmWork work, int rank) {
+  if (s.split == 1) return work;
+  const int32_t each = s.k_blocks / s.split, rest = s.k_blocks % s.split;
+  work.k_begin = rank * each + (rank < rest ? rank : rest);
+  work.k_end = work.k_begin + each + (rank < rest ? 1 : 0);
+  return work;
+}
+
+// The workers that have a piece of a streamed tile, in the order of k.
+struct GemmPieces {
+  int32_t first, last;
+};
+EK_HOST_DEVICE GemmPieces gemm_pieces(const GemmSchedule& s, int32_t tile) {
+  const int32_t begin = tile * s.k_blocks;
+  return {s.owner(begin), s.owner(begin + s.k_blocks - 1)};
+}
+// A worker has at most two pieces that are not whole tiles: one where its share begins and one where it ends.
+EK_HOST_DEVICE int32_t gemm_piece_slot(const GemmSchedule& s, int32_t tile, int worker) {
+  return 2 * worker + (s.begin(worker) >= tile * s.k_blocks ? 0 : 1);
+}
+
+}  // namespace ek

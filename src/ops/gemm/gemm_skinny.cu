@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm_sm80_skinny: up to 16 rows of a, b contiguous along k, 16-bit. gemm_skinny.cuh has the kernel.
+#include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_rows.h"
+#include "ops/gemm/gemm_skinny.cuh"
+#include "ops/gemm/gemm_store.cuh"
+
+namespace ek {
+
+namespace {
+
+const char* why_not(const GemmCall& c, const Device&) {
+  if (c.in == EK_DTYPE_F32) return "16-bit inputs only";
+  if (c.m > 16) return "m is more than 16";
+  if (c.k == 0 || c.k % 8 || c.k > 0x7fffffff) return "k is not a positive multiple of 8, below 2^31";
+  if (c.b.row != 1 || !gemm_rows_aligned(c.b, c.in, 16)) return "columns of b are not contiguous on 16-byte boundaries";
+  if (c.a.col != 1 || !gemm_rows_aligned(c.a, c.in, 16)) return "rows of a are not contiguous on 16-byte boundaries";
+  if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "rows of c or d are not contiguous";
+  return nullptr;
+}
+
+template <class S>
+ek_status run_shape(const GemmCall& c, const Launch& l) {
+  GemmSkinnyParams p;
+  p.a = c.a.data;
+  p.b = c.b.data;
+  p.c = c.c.data;
+  p.d = c.d.data;
+  p.a_row = c.a.row;
+  p.b_col = c.b.col;
+  p.c_row = c.c.row;
+  p.d_row = c.d.row;
+  p.a_batch = c.a.batch;
+  p.b_batch = c.b.batch;
+  p.c_batch = c.c.batch;
+  p.d_batch = c.d.batch;
+  p.m = c.m;
+  p.n = c.n;
+  p.k = c.k;
+  p.epilogue = gemm_epilogue_of(c);
+  p.gated = c.gated;
+  p.constant_b = c.constant_b;
+  p.out_f32 = c.out == EK_DTYPE_F32;
+  Grid grid;
+  const int64_t groups = gemm_ceil(c.n, S::kCols), room = int64_t{l.device.processors} * S::kBlocks;
+  grid.blocks = dim3(static_cast<unsigned>(groups < room ? groups : room), static_cast<unsigned>(c.batch));
+  grid.threads = dim3(kSkinnyWarps * 32);
+  grid.smem = S::kSmemBytes;
+  return launch(l, gemm_skinny<S>, grid, p);
+}
+
+ek_status run(const GemmCall& call, const Launch& l) {
+  return gemm_for_each_slab(call, [&](const GemmCall& c) {
+    const auto with_type = [&](auto type) {
+      using T = typename decltype(type)::type;
+      // One group of 16 columns, four steps of k in flight, two blocks an SM: the best of seven forms.
+      return c.m <= 8 ? run_shape<GemmSkinnyShape<T, 1, 1, 4, 2>>(c, l)
+                      : run_shape<GemmSkinnyShape<T, 1, 2, 4, 2>>(c, l);
+    };
+    return c.in == EK_DTYPE_BF16 ? with_type(Type<bf16>{}) : with_type(Type<half>{});
+  });
+}
+
+}  // namespace
+
+const GemmKernel kGemmSkinny = {sm(80), why_not, run, nullptr, kDeterministic, 0};
+
+}  // namespace ek

@@ -1,0 +1,89 @@
+// SPDX-License-Identifier: Apache-2.0
+// The Hopper kernels (TMA + wgmma) as rows: gemm_sm90 (whole tiles), gemm_sm90_split (k cut, for few or odd numbers of
+// tiles) and gemm_sm90_swap (few rows of a). gemm_config.h plans; the tiles are built in gemm_sm90_<layout>_<dtype>.cu.
+#include "cuda/launch.h"
+#include "ops/gemm/gemm_rows.h"
+#include "ops/gemm/gemm_sm90_run.h"
+
+namespace ek {
+
+namespace {
+
+const char* why_not(const GemmCall& c, const Device&) {
+  if (const char* why = gemm_not_tma(c)) return why;
+  if (c.out != c.in) {
+    if (c.act != EK_ACTIVATION_NONE || c.gated) return "an f32 result of 16-bit inputs with an activation";
+    if (!gemm_rows_aligned(c.d, c.out, 8) || (c.c.data && !gemm_rows_aligned(c.c, c.out, 8)))
+      return "rows of c or d are not on 8-byte boundaries";
+  } else if (!gemm_wide(c)) {
+    return "rows of c or d are not on 16-byte boundaries";
+  }
+  return nullptr;
+}
+
+const char* why_not_split(const GemmCall& c, const Device& device) {
+  if (const char* why = why_not(c, device)) return why;
+  return gemm_sm90_split_plan(c, device).tile < 0 ? "k is too short to be cut, or the tiles fill the device" : nullptr;
+}
+
+const char* why_not_swap(const GemmCall& c, const Device&) {
+  if (c.m > kGemmSwapCols[kGemmSwapCount - 1]) return "m is more than 64";
+  if (const char* why = gemm_not_tma(c)) return why;
+  return c.a.col == 1 ? nullptr : "rows of a are not contiguous";
+}
+
+template <class T, bool kTransA, bool kTransB>
+ek_status run_layout(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
+  switch (gemm_finish(c)) {
+    case GemmFinish::kF32: return gemm_sm90_run<T, kTransA, kTransB, GemmFinish::kF32>(c, plan, l);
+    case GemmFinish::kPlain:
+      if constexpr (!kTransA && !kTransB) return gemm_sm90_run<T, false, false, GemmFinish::kPlain>(c, plan, l);
+      [[fallthrough]];
+    default: return gemm_sm90_run<T, kTransA, kTransB, GemmFinish::kFull>(c, plan, l);
+  }
+}
+
+ek_status run_plan(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
+  const auto with_type = [&](auto type) {
+    using T = typename decltype(type)::type;
+    const bool trans_a = c.a.col != 1, trans_b = c.b.row != 1;
+    if (!trans_a && !trans_b) return run_layout<T, false, false>(c, plan, l);
+    if (!trans_a) return run_layout<T, false, true>(c, plan, l);
+    return trans_b ? run_layout<T, true, true>(c, plan, l) : run_layout<T, true, false>(c, plan, l);
+  };
+  return c.in == EK_DTYPE_BF16 ? with_type(Type<bf16>{}) : with_type(Type<half>{});
+}
+
+ek_status run(const GemmCall& c, const Launch& l) { return run_plan(c, gemm_sm90_plan(c, l.device), l); }
+
+ek_status run_split(const GemmCall& c, const Launch& l) { return run_plan(c, gemm_sm90_split_plan(c, l.device), l); }
+
+size_t split_workspace(const GemmCall& c, const Device& device) {
+  const GemmPlan plan = gemm_sm90_split_plan(c, device);
+  if (plan.tile < 0) return 0;
+  const GemmTileInfo& t = kGemmTiles[plan.tile];
+  return gemm_streamed_bytes(plan.schedule, t.share == GemmShare::kNone ? 1 : 2, t.rows, t.cols);
+}
+
+ek_status run_swap(const GemmCall& c, const Launch& l) {
+  const GemmPlan plan = gemm_sm90_swap_plan(c, l.device);
+  const auto with_type = [&](auto type) {
+    using T = typename decltype(type)::type;
+    return c.b.row == 1 ? gemm_sm90_run_swap<T, false>(c, plan, l) : gemm_sm90_run_swap<T, true>(c, plan, l);
+  };
+  return c.in == EK_DTYPE_BF16 ? with_type(Type<bf16>{}) : with_type(Type<half>{});
+}
+
+size_t swap_workspace(const GemmCall& c, const Device& device) {
+  const GemmPlan plan = gemm_sm90_swap_plan(c, device);
+  return gemm_streamed_bytes(plan.schedule, 1, 128, kGemmSwapCols[plan.tile]);
+}
+
+}  // namespace
+
+// wgmma is an instruction of 9.0 alone: newer GPUs do not have it.
+const GemmKernel kGemmSm90 = {sm(90), why_not, run, nullptr, kDeterministic | kBatchInvariant, 0};
+const GemmKernel kGemmSm90Split = {sm(90), why_not_split, run_split, split_workspace, kDeterministic, 0};
+const GemmKernel kGemmSm90Swap = {sm(90), why_not_swap, run_swap, swap_workspace, kDeterministic, 0};
+
+}  // namespace ek

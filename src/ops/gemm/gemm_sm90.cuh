@@ -1,0 +1,353 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm on Hopper: d = epilogue(a b), 16-bit inputs, f32 sums in registers. One block an SM: a producer warp fills a ring of
+// tiles by TMA, two warpgroups multiply them (wgmma) and store. The pieces:
+//   gemm_schedule.h        which worker computes which part of which tile
+//   gemm_sm90.cuh          the ring and the main loop (here)
+//   gemm_sm90_epilogue.cuh from the accumulators to d
+// Cooperative: both warpgroups share a tile. Ping-pong: each has its own, and stores it while the other one multiplies.
+#pragma once
+
+#include "cuda/cluster.cuh"
+#include "cuda/pdl.cuh"
+#include "cuda/wgmma.cuh"
+#include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_epilogue.cuh"
+
+namespace ek {
+
+// A tile of the kernel. `rows` and `cols` are those of d; kSwap: d is stored transposed, so that rows are the n of the
+// caller, and cols, which wgmma takes in steps of 8, the m.
+template <class T_, int kWgRows_, int kCols_, bool kPingpong_, GemmShare kShare_, bool kTransA_, bool kTransB_,
+          GemmFinish kFinish_>
+struct GemmSm90Tile {
+  using T = T_;
+  static constexpr int kWgRows = kWgRows_;  // rows of a warpgroup
+  static constexpr int kCols = kCols_;
+  static constexpr bool kPingpong = kPingpong_;
+  static constexpr GemmShare kShare = kShare_;
+  static constexpr bool kTransA = kTransA_, kTransB = kTransB_;  // contiguous along m or n instead of k
+  static constexpr GemmFinish kFinish = kFinish_;
+  static constexpr bool kSwap = kFinish == GemmFinish::kSwap;
+  static constexpr bool kStaged = kFinish == GemmFinish::kPlain || kFinish == GemmFinish::kFull;
+  // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
+  static constexpr int kBlocks = kSwap && kCols <= 16 ? 2 : 1;
+
+  static constexpr int kRows = kPingpong ? kWgRows : 2 * kWgRows;
+  static constexpr int kCluster = kShare == GemmShare::kNone ? 1 : 2;  // not counting a split of k
+  static constexpr int kABytes = kRows * kSwizzleBytes;
+  static constexpr int kBBytes = kCols * kSwizzleBytes;
+  static constexpr int kStageBytes = kABytes + kBBytes;
+  // Each warpgroup stages its part of d: as the TMA store reads it, or transposed in f32, padded against bank conflicts.
+  static constexpr int kSwapPitch = kWgRows + 4;
+  static constexpr int kStagingBytes = kSwap                           ? kCols * kSwapPitch * 4
+                                       : kFinish == GemmFinish::kFull  ? kWgRows * kCols * 2
+                                       : kFinish == GemmFinish::kPlain ? 2 * 64 * (kCols % 64 ? 32 : 64) * 2
+                                                                       : 0;
+  static constexpr int kBiasBytes = kSwap ? 0 : kCols * 4;
+  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 256;  // the last for barriers
+  static constexpr int kMaxStages = 12;
+  static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
+  static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
+  static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
+  static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
+  static_assert(kStages >= 3, "too little shared memory for a ring");
+  static_assert(kStages * kStageBytes >= (kSwap                        ? kGemmSwapRingBytes
+                                          : kShare == GemmShare::kNone ? kGemmRingBytes
+                                                                       : 0),
+                "the plan counts on a larger ring for the sums of a split");
+};
+
+struct GemmSm90Params {
+  CUtensorMap a, b, c, d;
+  GemmSchedule schedule;
+  GemmEpilogue epilogue;
+  int32_t rows, cols;        // of d as the kernel sees it
+  int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
+  int32_t c_batch;
+  bool gated, constant_b;
+  bool out_f32;
+  bool wide;  // kSwap: rows of c and d can be stored 16 bytes at a time
+  void* d_data;
+  const void* c_data;             // nullptr: no c
+  int64_t d_row, d_batch_stride;  // kSwap: d_row is the stride of a row of the caller's d
+  int64_t c_row, c_batch_stride;
+  float* partials;     // two tiles of f32 for each block
+  uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
+};
+
+// ---- device ------------------------------------------------------------------------------------------------------------
+
+// Position in the ring. The parity of `phase` is what mbarrier_wait asks for.
+template <int kStages>
+struct RingAt {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == kStages) stage = 0, phase ^= 1;
+  }
+  __device__ __forceinline__ void skip(int n) {
+    stage += n;
+    phase ^= stage / kStages & 1;
+    stage %= kStages;
+  }
+};
+
+// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for both blocks.
+template <int kExtent, bool kTrans, bool kShared>
+__device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
+                                          uint32_t rank) {
+  constexpr int kParts = kShared ? 2 : 1;
+  constexpr uint16_t kBoth = 3;
+  if constexpr (!kTrans) {
+    constexpr int kPart = kExtent / kParts;
+    const int first = kShared ? rank * kPart : 0;
+    if constexpr (kShared)
+      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, kBoth);
+    else
+      tma_load(smem, map, k, at, batch, full);
+  } else {
+    constexpr int kBlocks = kExtent / 64 / kParts;
+    const int first = kShared ? rank * kBlocks : 0;
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i) {
+      char* to = smem + (first + i) * 64 * kSwizzleBytes;
+      const int x = at + (first + i) * 64;
+      if constexpr (kShared)
+        tma_load_multicast(to, map, x, k, batch, full, kBoth);
+      else
+        tma_load(to, map, x, k, batch, full);
+    }
+  }
+}
+
+// Shared memory of a block.
+template <class Tile>
+struct GemmSmem {
+  char* ring;         // kStages times a's tile, b's tile
+  char* staging;      // one for each warpgroup
+  float* bias;        // one for each warpgroup
+  uint64_t* full;     // a stage has been filled
+  uint64_t* empty;    // all readers of a stage, in both blocks of a cluster, are done with it
+  uint64_t* c_full;   // a warpgroup's part of c is in its staging
+  uint64_t* room;     // split: the ring of the cluster's first block is free
+  uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
+  __device__ explicit GemmSmem(char* raw) {
+    ring = raw;
+    staging = ring + Tile::kStages * Tile::kStageBytes;
+    bias = reinterpret_cast<float*>(staging + 2 * Tile::kStagingBytes);
+    full = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(bias) + 2 * Tile::kBiasBytes);
+    empty = full + Tile::kStages;
+    c_full = empty + Tile::kStages;
+    room = c_full + 2;
+    arrived = room + 1;
+  }
+};
+
+// First row and column of the tile of this block.
+template <class Tile>
+struct GemmOrigin {
+  int row, col, batch;
+  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, uint32_t rank) {
+    const GemmTile t = gemm_tile(s, tile);
+    row = (Tile::kShare == GemmShare::kB ? 2 * t.row + rank : t.row) * Tile::kRows;
+    col = (Tile::kShare == GemmShare::kA ? 2 * t.col + rank : t.col) * Tile::kCols;
+    batch = t.batch;
+  }
+};
+
+// Producer: one thread walks the work, of which it has the first piece, and keeps the ring full.
+template <class Tile>
+__device__ __forceinline__ void gemm_produce(const GemmSm90Params& p, const GemmSmem<Tile>& smem, GemmWalk walk,
+                                             GemmWork work, GemmOrigin<Tile> at, bool more, uint32_t rank) {
+  const auto load_a = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
+    gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem.ring + stage * Tile::kStageBytes, &p.a,
+                                                                         kb * kTileK, at.row, at.batch * p.a_batch,
+                                                                         &smem.full[stage], rank);
+  };
+  const auto load_b = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
+    gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
+        smem.ring + stage * Tile::kStageBytes + Tile::kABytes, &p.b, kb * kTileK, at.col, at.batch * p.b_batch,
+        &smem.full[stage], rank);
+  };
+  // The constant operand: what the caller calls b.
+  const auto load_constant = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
+    Tile::kSwap ? load_a(at, kb, stage) : load_b(at, kb, stage);
+  };
+  const auto load_other = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
+    Tile::kSwap ? load_b(at, kb, stage) : load_a(at, kb, stage);
+  };
+
+  RingAt<Tile::kStages> ring;
+
+  // Constant weights of the first stages come before the wait for the kernels ahead of us. The ring is empty: no waiting.
+  int early = 0;
+  if (p.constant_b && more) {
+    early = min(Tile::kStages, work.k_end - work.k_begin);
+    for (int i = 0; i < early; ++i) {
+      mbarrier_expect(&smem.full[i], Tile::kStageBytes);
+      load_constant(at, work.k_begin + i, i);
+    }
+  }
+  pdl_wait();
+
+  while (more) {
+    for (int kb = work.k_begin; kb < work.k_end; ++kb, ring.next()) {
+      if (early > 0) {
+        --early;
+      } else {
+        mbarrier_wait(&smem.empty[ring.stage], ring.phase ^ 1);
+        mbarrier_expect(&smem.full[ring.stage], Tile::kStageBytes);
+        load_constant(at, kb, ring.stage);
+      }
+      load_other(at, kb, ring.stage);
+    }
+    more = walk.next(p.schedule, &work);
+    if (more) {
+      work = gemm_slice(p.schedule, work, rank);
+      at = GemmOrigin<Tile>(p.schedule, work.tile, rank);
+    }
+  }
+}
+
+// Consumer: one piece of a tile, from the ring into the accumulators.
+// during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
+template <class Tile, class During, class Issued>
+__device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
+                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kCols / 2], During during,
+                                              Issued issued) {
+#if EK_HAS_WGMMA
+  using Mma = Wgmma<typename Tile::T, Tile::kCols, Tile::kTransA, Tile::kTransB>;
+  constexpr int kParts = Tile::kWgRows / 64;
+  constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 rows of m or n by 64 of k
+  const bool signals = threadIdx.x % 128 == 0;
+  const uint32_t first_a = smem_address(smem.ring) + (Tile::kPingpong ? 0 : wg * kParts * kBlockBytes);
+  const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes;
+  int previous = -1;
+
+  for (int kb = 0; kb < k_blocks; ++kb, ring->next()) {
+    mbarrier_wait(&smem.full[ring->stage], ring->phase);
+    const uint64_t a = wgmma_descriptor(first_a + ring->stage * Tile::kStageBytes, kBlockBytes);
+    const uint64_t b = wgmma_descriptor(first_b + ring->stage * Tile::kStageBytes, kBlockBytes);
+    wgmma_fence();
+#pragma unroll
+    for (int k = 0; k < kTileK / 16; ++k)
+#pragma unroll
+      for (int i = 0; i < kParts; ++i)
+        Mma::mma(acc[i], a + i * (kBlockBytes >> 4) + k * kWgmmaStepK<!Tile::kTransA>,
+                 b + k * kWgmmaStepK<!Tile::kTransB>, kb > 0 || k > 0);
+    wgmma_commit();
+    // One stage behind: while these run, the ones before have ended and their stage is free.
+    wgmma_wait<1>();
+    if (previous >= 0 && signals) {
+#pragma unroll
+      for (int r = 0; r < Tile::kCluster; ++r)
+        Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+    }
+    previous = ring->stage;
+    if (kb == (k_blocks > 1)) during();
+  }
+  issued();
+  wgmma_wait<0>();
+#pragma unroll
+  for (int i = 0; i < kParts; ++i)
+#pragma unroll
+    for (int j = 0; j < Tile::kCols / 2; ++j) wgmma_hold(acc[i][j]);
+  if (signals) {
+#pragma unroll
+    for (int r = 0; r < Tile::kCluster; ++r)
+      Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+  }
+#endif
+}
+
+}  // namespace ek
+
+#include "ops/gemm/gemm_sm90_epilogue.cuh"
+
+namespace ek {
+
+constexpr int kGemmSm90Threads = 384;
+
+template <class Tile>
+__global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(const __grid_constant__ GemmSm90Params p) {
+#if EK_HAS_WGMMA
+  extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
+  const GemmSmem<Tile> smem(raw);
+  const int group = threadIdx.x / 128;  // 0: producer, 1 and 2: consumers
+  const int split = Tile::kCluster == 1 ? p.schedule.split : 1;
+  const uint32_t rank = Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0;
+  const int worker = blockIdx.x / (Tile::kCluster * split);
+
+  // While one thread sets up the barriers, everybody finds out where to begin.
+  if (threadIdx.x == 128) {
+    for (int i = 0; i < Tile::kStages; ++i) {
+      mbarrier_init(&smem.full[i], 1);
+      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
+    }
+    mbarrier_init(&smem.c_full[0], 1);
+    mbarrier_init(&smem.c_full[1], 1);
+    mbarrier_init(smem.room, 2);
+    mbarrier_init(&smem.arrived[0], 1);
+    mbarrier_init(&smem.arrived[1], 1);
+    mbarrier_fence();
+  }
+  if (threadIdx.x == 32) {
+    tma_prefetch_map(&p.a);
+    tma_prefetch_map(&p.b);
+    if (Tile::kStaged) tma_prefetch_map(&p.d);
+  }
+  GemmWalk walk(p.schedule, worker);
+  GemmWork next;
+  bool more = walk.next(p.schedule, &next);
+  if (more) next = gemm_slice(p.schedule, next, rank);
+  const GemmOrigin<Tile> origin(p.schedule, more ? next.tile : 0, rank);
+  // The other block's barriers must stand before anything is sent there.
+  if (Tile::kCluster > 1 || split > 1) {
+    cluster_arrive_relaxed();
+    cluster_wait();
+  } else {
+    __syncthreads();
+  }
+
+  if (group == 0) {
+    if (Tile::kBlocks == 1) registers_give<40>();
+    if (threadIdx.x == 0) gemm_produce<Tile>(p, smem, walk, next, origin, more, rank);
+    __syncwarp();
+  } else {
+    if (Tile::kBlocks == 1) registers_take<232>();
+    const int wg = group - 1;
+    GemmSm90Epilogue<Tile> epilogue(p, smem, wg, rank, worker);
+    RingAt<Tile::kStages> ring;
+    pdl_wait();
+    // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units.
+    for (int turn = 0; more; ++turn) {
+      const GemmWork work = next;
+      more = walk.next(p.schedule, &next);
+      if (more) next = gemm_slice(p.schedule, next, rank);
+      const int k_blocks = work.k_end - work.k_begin;
+      if (Tile::kPingpong && turn % 2 != wg) {
+        ring.skip(k_blocks);
+        continue;
+      }
+      float acc[Tile::kWgRows / 64][Tile::kCols / 2];
+      epilogue.begin(work);
+      if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
+      gemm_multiply<Tile>(
+          smem, &ring, k_blocks, wg, acc, [&] { epilogue.during(); },
+          [&] {
+            if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
+          });
+      if (k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
+    }
+    epilogue.end();
+  }
+  pdl_launch();
+  if constexpr (Tile::kCluster > 1) {
+    // The other block may still send tiles and arrivals here.
+    cluster_arrive_relaxed();
+    cluster_wait();
+  }
+#endif
+}
+
+}  // namespace ek

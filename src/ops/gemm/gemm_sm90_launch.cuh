@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: Apache-2.0
+// From a GemmCall and a plan to a launch of gemm_sm90<Tile>.
+#pragma once
+
+#include "cuda/tensor_map.h"
+#include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_sm90.cuh"
+
+namespace ek {
+
+// The same product with rows and columns of d exchanged: what a kSwap tile computes.
+inline GemmCall gemm_swapped(GemmCall c) {
+  std::swap(c.m, c.n);
+  std::swap(c.a, c.b);
+  std::swap(c.a.row, c.a.col);
+  std::swap(c.b.row, c.b.col);
+  return c;  // c and d stay as they are: the kernel stores transposed
+}
+
+// An operand [extent, k] as the copy engine sees it; `box` of its extent at a time.
+inline bool gemm_operand_map(const GemmCall& c, const Matrix& x, int64_t extent, int64_t along_extent, int64_t along_k,
+                             int box, CUtensorMap* map) {
+  const int64_t batch = x.batch ? c.batch : 1;
+  if (along_k == 1) return make_tensor_map({x.data, c.in, c.k, extent, batch, along_extent, x.batch, kTileK, box}, map);
+  return make_tensor_map({x.data, c.in, extent, c.k, batch, along_k, x.batch, 64, kTileK}, map);
+}
+
+template <class Tile>
+ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Launch& l) {
+  const GemmCall c = Tile::kSwap ? gemm_swapped(call) : call;
+  GemmSm90Params p;
+  p.schedule = plan.schedule;
+  p.epilogue = gemm_epilogue_of(c);
+  p.rows = static_cast<int32_t>(c.m);
+  p.cols = static_cast<int32_t>(c.n);
+  p.a_batch = c.a.batch != 0;
+  p.b_batch = c.b.batch != 0;
+  p.c_batch = c.c.batch != 0;
+  p.gated = c.gated;
+  p.constant_b = c.constant_b;
+  p.out_f32 = c.out == EK_DTYPE_F32;
+  p.wide = gemm_wide(call);
+  p.d_data = c.d.data;
+  p.c_data = c.c.data;
+  p.d_row = c.d.row;
+  p.d_batch_stride = c.d.batch;
+  p.c_row = c.c.row;
+  p.c_batch_stride = c.c.batch;
+  p.partials = static_cast<float*>(l.workspace);
+  p.counters = l.counters;
+
+  constexpr int kBoxA = Tile::kRows / (Tile::kShare == GemmShare::kA ? 2 : 1);
+  constexpr int kBoxB = Tile::kCols / (Tile::kShare == GemmShare::kB ? 2 : 1);
+  bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, &p.a) &&
+            gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, &p.b);
+  if (Tile::kStaged) {
+    const int cols = c.gated ? Tile::kCols / 2 : Tile::kCols, box = cols % 64 ? 32 : 64;
+    const auto map = [&](const Matrix& x, CUtensorMap* to) {
+      const int64_t batch = x.batch ? c.batch : 1;
+      return make_tensor_map({x.data, c.out, c.n_out, c.m, batch, x.row, x.batch, box,
+                              Tile::kFinish == GemmFinish::kPlain ? 64 : Tile::kWgRows},
+                             to);
+    };
+    ok = ok && map(c.d, &p.d) && (!c.c.data || map(c.c, &p.c));
+  }
+  if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
+
+  if (const ek_status status = allow_smem(l, gemm_sm90<Tile>, Tile::kSmemBytes)) return status;
+  Grid grid;
+  const int cluster = Tile::kCluster * plan.schedule.split;
+  grid.blocks = dim3(plan.schedule.workers * cluster);
+  grid.threads = dim3(kGemmSm90Threads);
+  grid.smem = Tile::kSmemBytes;
+  grid.cluster = cluster;
+  return launch(l, gemm_sm90<Tile>, grid, p);
+}
+
+}  // namespace ek

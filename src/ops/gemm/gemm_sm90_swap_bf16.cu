@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm_sm90_swap for bf16.
+#include "ops/gemm/gemm_sm90_tiles.cuh"
+
+namespace ek {
+
+template ek_status gemm_sm90_run_swap<bf16, false>(const GemmCall&, const GemmPlan&, const Launch&);
+template ek_status gemm_sm90_run_swap<bf16, true>(const GemmCall&, const GemmPlan&, const Launch&);
+
+}  // namespace ek

@@ -1,0 +1,10 @@
+// SPDX-License-Identifier: Apache-2.0
+// gemm_sm90 for f16, a contiguous along m, b along k.
+#include "ops/gemm/gemm_sm90_tiles.cuh"
+
+namespace ek {
+
+template ek_status gemm_sm90_run<half, true, false, GemmFinish::kFull>(const GemmCall&, const GemmPlan&, const Launch&);
+template ek_status gemm_sm90_run<half, true, false, GemmFinish::kF32>(const GemmCall&, const GemmPlan&, const Launch&);
+
+}  // namespace ek

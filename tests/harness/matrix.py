@@ -1,0 +1,199 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Cases of ops on matrices: (m, n, k) at the edges of tiles, each operand by rows or by columns, and what an error of a
+product becomes in the epilogue that follows it."""
+
+import itertools
+
+import numpy as np
+
+from .case import Case
+from .dtypes import ITEMSIZE, round_to
+from .functions import gelu, silu
+from .spec import GROUPS, Spec, _items
+from .tolerance import FAST_MATH, LEAST, TINY, UNIT, product_error, tf32_error
+
+# (m, n, k). First sizes that fit nothing, then those whose rows are whole 16-byte vectors, which tiled rows take.
+ODD = [(1, 1, 1), (7, 9, 63), (9, 65, 7), (63, 127, 129), (65, 257, 9), (127, 63, 255), (129, 129, 65), (255, 7, 1000),
+       (257, 255, 17), (1000, 65, 63), (1, 1000, 257), (2, 255, 129)]  # fmt: skip
+EVEN = [(8, 8, 8), (1, 256, 256), (2, 512, 1024), (3, 1024, 512), (4, 264, 520), (6, 128, 2048), (8, 128, 128),
+        (16, 256, 4096), (17, 1024, 264), (32, 72, 64), (33, 520, 128), (64, 64, 64), (64, 2048, 256), (65, 136, 72),
+        (127, 128, 256), (128, 128, 128), (128, 256, 64), (129, 264, 136), (192, 384, 192), (255, 256, 256),
+        (256, 256, 512), (257, 776, 1000), (300, 136, 2056), (512, 512, 512), (1000, 1000, 64)]  # fmt: skip
+SHAPES = {
+    "smoke": [(1, 1, 1), (7, 9, 63), (1, 256, 256), (5, 264, 136), (65, 136, 72), (128, 128, 128), (130, 264, 264)],
+    "ci": [*ODD, *EVEN],
+    "full": [
+        *ODD, *EVEN, *itertools.product((1, 5, 8, 31, 64, 128, 200), (64, 120, 256), (64, 72, 512)),
+        (700, 1536, 2048), (1024, 1024, 1024), (1030, 2048, 64), (40, 4096, 4104), (8, 6144, 4096), (1, 4096, 14336),
+        (4096, 72, 520), (130, 8192, 1024), (1000, 1000, 1000), (513, 1032, 8200),
+    ],
+}  # fmt: skip
+FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
+
+
+class MatrixSpec(Spec):
+    """dims(m, n, k, a, i): the op's dims for a product of that size. layouts: sets of tensors that are stored by columns.
+    empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front."""
+
+    groups = (*GROUPS, "layouts")
+
+    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, **rest):
+        self.matrix_dims, self.layouts, self.empties, self.batch = matrix_dims, layouts, empties, batch
+        self.shapes = shapes or SHAPES
+        super().__init__(op, reference, dims=self._any_dims, sizes=self.shapes, **rest)
+
+    def batch_dims(self, tensor):
+        return self.batch if len(tensor.dims) > 2 else 0
+
+    def _any_dims(self, size, a, i):
+        """size: (m, n, k), or one number, as tests of all ops give: a product that wide, with k enough to be cut."""
+        if not isinstance(size, tuple):
+            n = min(size, 1024)
+            size = (48 if n >= 64 else 5, n, min(8 * n, 1024))
+        return self.matrix_dims(*size, a, i)
+
+    def _shapes(self, dtypes, level, seed):
+        for i, size in enumerate(self.shapes[level]):
+            yield self.case(dtypes, size, i)
+
+    def _options(self, dtypes, level, seed):
+        for size in [(5, 16, 24), (65, 136, 72)][: 1 if level == "smoke" else 2]:
+            for variant in self.variants:
+                choices = self.presences(variant, self.dims(size, variant, 0))
+                for i, presence in enumerate(choices if size[0] < 9 else choices[:2]):
+                    yield self.case(dtypes, size, i, (), variant, presence)
+
+    def _misaligned(self, dtypes, level, seed):
+        sizes = [(9, 16, 24), (65, 129, 40), (64, 128, 256), (128, 256, 64)]
+        least = max(ITEMSIZE[d] for _, d in dtypes)
+        for shift in (s for s in (2, 4, 8) if s % least == 0):
+            for i, size in enumerate(sizes[: 2 if level == "smoke" else 4]):
+                yield self.case(dtypes, size, i, shift=shift)
+
+    def _inplace(self, dtypes, level, seed):
+        for variant, size in itertools.product(self.variants, [(9, 7, 12), (64, 136, 72)]):
+            for presence in self.presences(variant, self.dims(size, variant, 0))[: 1 if level == "smoke" else 2]:
+                for alias in self.alias_sets(self.case(dtypes, size, 0, (), variant, presence)):
+                    yield self.case(dtypes, size, 0, (), variant, presence, alias=alias)
+                    yield self.case(dtypes, size, 1, (), variant, presence, alias=alias, strides="random")
+
+    def _special(self, dtypes, level, seed):
+        for i, size in enumerate([(20, 64, 40), (130, 128, 128), (9, 7, 33)][: 1 if level == "smoke" else 3]):
+            for j, variant in enumerate(self.variants):
+                yield self.case(dtypes, size, i + j, (), variant, fill="special")
+
+    def _layouts(self, dtypes, level, seed):
+        """Every layout, at sizes that take turns."""
+        sizes = self.shapes["smoke"][1:] if level == "smoke" else self.shapes["ci"]
+        step = max(len(sizes) // FEW[level], 1)
+        for j, layout in enumerate(self.layouts):
+            for i, size in enumerate(sizes[j % step :: step][: FEW[level]]):
+                yield self.case(dtypes, size, i + j, strides="columns:" + ",".join(layout))
+
+    def _strided(self, dtypes, level, seed):
+        for i, size in enumerate(self.shapes["ci"][1 : 20 if level == "full" else 8]):
+            yield self.case(dtypes, size, i, strides="random", seed=100 + i)
+
+    def _broadcast(self, dtypes, level, seed):
+        for i, size in enumerate(self.shapes["smoke"] if self.batch else ()):
+            yield self.case(dtypes, size, i, strides="broadcast", seed=200 + i)
+
+    def _empty(self, dtypes, level, seed):
+        for i, change in enumerate(self.empties):
+            for variant in self.variants:
+                dims = {**self.dims((9, 16, 8), variant, i), **change}
+                for presence in self.presences(variant, dims)[:2]:
+                    yield Case(self.op, dtypes, (), _items(dims), _items(variant), presence, seed=i)
+
+    def random_case(self, dtypes, rng, seed):
+        def side(most):
+            n = int(np.exp(rng.uniform(0, np.log(most))))
+            return n if rng.random() < 0.4 else (n + 7) // 8 * 8
+
+        attrs, i = self.variants[rng.integers(len(self.variants))], int(rng.integers(8))
+        dims = self.dims((side(300), side(600), side(1500)), attrs, i)
+        choices = self.presences(attrs, dims)
+        layout = self.layouts[rng.integers(len(self.layouts))]
+        strides = str(rng.choice(["dense", "random", "columns:" + ",".join(layout)], p=[0.2, 0.2, 0.6]))
+        case = Case(
+            self.op, dtypes, (), _items(dims), _items(attrs), choices[rng.integers(len(choices))], strides=strides,
+            shift=int(rng.choice([0, 0, 0, 0, 0, 4, 8, 16])), seed=seed,
+        )  # fmt: skip
+        aliases = self.alias_sets(case)
+        if aliases and rng.random() < 0.25:
+            case = Case(**{**case.__dict__, "alias": aliases[rng.integers(len(aliases))]})
+        return case
+
+
+# ---- references: a value, and how far f32 arithmetic may be from it -----------------------------------------------------
+
+
+class Value:
+    """A float64 array with the error that a row may have made so far, without and with TF32."""
+
+    def __init__(self, value, error, tf32):
+        self.value, self.error, self.tf32 = value, error, tf32
+
+    def map(self, value, carry):
+        """value, with carry(error) for both errors."""
+        return Value(value, carry(self.error), carry(self.tf32))
+
+
+def product(a, b, alpha=1.0, plus=(), a_error=(0.0, 0.0)):
+    """alpha * a b + the sum of plus (None: absent). a_error: of a, without and with TF32."""
+    plus = [x for x in plus if x is not None]
+    value = alpha * (a @ b) + sum(plus)
+    size = np.abs(alpha) * (np.abs(a) @ np.abs(b))
+    terms = size + sum(np.abs(x) for x in plus)
+    # f32 below its normal range: either factor of a product, or the product, may become 0.
+    lost = LEAST * np.abs(alpha) * (np.abs(a).sum(-1)[..., None] + np.abs(b).sum(-2)[..., None, :])
+    error = product_error(terms, a.shape[-1]) + lost
+    before = [np.abs(alpha) * (e @ np.abs(b)) if isinstance(e, np.ndarray) else 0.0 for e in a_error]
+    return Value(value, error + before[0], error + before[1] + tf32_error(size))
+
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "silu": silu,
+    "gelu_erf": lambda x: gelu(x, "erf"),
+    "gelu_tanh": lambda x: gelu(x, "tanh"),
+    "relu": lambda x: np.maximum(x, 0),
+    "relu2": lambda x: np.maximum(x, 0) ** 2,
+}
+SLOPE = 1.13  # the most of silu, 1.1, and gelu, 1.129
+
+
+def activate(z, act, lean):
+    """act(z). lean: CUDA rows take exp, tanh and erf from approximations for this dtype."""
+    f, x = ACTIVATIONS[act](z.value), np.abs(z.value)
+    if act in ("none", "relu"):
+        return z.map(f, lambda e: e)
+    if act == "relu2":
+        return z.map(f, lambda e: (2 * x + e) * e + 2 * UNIT["f32"] * f)
+    # 1 + erf cancels for negative x, and exp turns an error of x into one of |x|: hence x, not f, for f32's own part.
+    own = 8 * UNIT["f32"] * x + (FAST_MATH * np.abs(f) if lean else 0) + LEAST * x
+    return z.map(f, lambda e: SLOPE * e + own)
+
+
+def gate(z, act, lean):
+    """act(gate) * up of columns that alternate."""
+    g = activate(Value(z.value[..., 0::2], z.error[..., 0::2], z.tf32[..., 0::2]), act, lean)
+    up, size = z.value[..., 1::2], np.abs(z.value[..., 1::2])
+
+    def error(own, of_up):
+        e = own * size + np.abs(g.value) * of_up + own * of_up
+        return e + UNIT["f32"] * np.abs(g.value * up)
+
+    return Value(g.value * up, error(g.error, z.error[..., 1::2]), error(g.tf32, z.tf32[..., 1::2]))
+
+
+def rounded(h, dtype):
+    """h as it reads after being stored: the nearest value, and how far from that the nearest to h +- error can be."""
+    value = round_to(h.value, dtype)
+
+    def spread(error):
+        with np.errstate(invalid="ignore"):
+            low, high = round_to(h.value - error, dtype), round_to(h.value + error, dtype)
+            return np.nan_to_num(np.maximum(high - value, value - low)) + TINY[dtype]
+
+    return h.map(value, spread)

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+import einkorn
+import numpy as np
+import pytest
+from harness import Expected, MatrixSpec, Prepared, Refused, rows
+from harness.matrix import product
+from harness.memory import Arena
+
+# alpha, beta; b by columns ("nt") is how weights are stored.
+VARIANTS = [
+    {"alpha": 1.0, "beta": 1.0}, {"constant_b": True}, {"alpha": 2.0, "beta": 3.0}, {"alpha": 0.5, "beta": 2.0},
+    {"alpha": 0.0, "beta": 1.0}, {"alpha": -1.5, "beta": 0.0},
+]  # fmt: skip
+LAYOUTS = [("b",), (), ("a",), ("a", "b"), ("c", "d"), ("b", "d"), ("a", "c", "d"), ("c",), ("a", "b", "c", "d")]
+
+
+def reference(t, a):
+    c = None if a.beta == 0 else a.beta * t.c  # beta = 0 never reads c
+    d = product(t.a, t.b, a.alpha, plus=[c])
+    return {"d": Expected(d.value, error=d.error, tf32=d.tf32)}
+
+
+def inputs(rng, t, a):
+    if a.beta == 0 and t["c"] is not None:
+        t["c"][...] = np.nan
+    if a.alpha == 0:  # whether a NaN of a or b then counts is not said
+        t["a"], t["b"] = np.nan_to_num(t["a"], posinf=1, neginf=1), np.nan_to_num(t["b"], posinf=1, neginf=1)
+
+
+def dims(m, n, k, a, i):
+    return {"m": m, "n": n, "k": k}
+
+
+SPEC = MatrixSpec(
+    "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
+    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
+)  # fmt: skip
+
+
+def test_gemm(plan):
+    plan.check()
+
+
+def test_1000_repeats(device, level):
+    """A promise to be deterministic, for 1000 calls."""
+    if level != "full":
+        pytest.skip("level full only")
+    context = einkorn.Context(device, flags=("deterministic", "tf32"))
+    for combo in SPEC.combos():
+        for size in ((40, 520, 4096), (257, 264, 1000)):
+            prepared = Prepared(SPEC, SPEC.case(combo, size, 0))
+            arena = Arena.at_least(device, prepared.nbytes)
+            for row in (k.name for k in rows.usable("gemm", device) if k.deterministic):
+                try:
+                    first = prepared.run(device, row, context)
+                except Refused:
+                    continue
+                placed = prepared.placed["d"]
+                first = first[placed.start : placed.end]
+                context.force("gemm", row)
+                for i in range(1000 if device != "cpu" else 50):
+                    prepared.call(arena, context)
+                    again = arena.download(first.size, placed.start)
+                    assert np.array_equal(again, first), f"{row}: call {i} differs"
+                context.force("gemm", None)
+
+
+def test_outputs_are_allocated_as_asked():
+    """d is as a, as c where there is one, or as dtype says; views of NumPy arrays in any order will do."""
+    a, w = np.ones((3, 8), np.float16), np.ones((5, 8), np.float16)
+    assert einkorn.gemm(a, w.T).dtype == np.float16
+    d = einkorn.gemm(a, w.T, dtype="f32")
+    assert d.dtype == np.float32 and d.shape == (3, 5) and (d == 8).all()
+    c = np.ones((3, 5), np.float32)
+    assert (einkorn.gemm(a, w.T, c, beta=2.0) == 10).all()
+    assert (einkorn.gemm(a.T.copy().T, w.T[:, ::2], alpha=0.5, d=c[:, :3]) == 4).all() and (c[:, 3:] == 1).all()
+    h = einkorn.gemm_epilogue(a, w.T, act="relu", residual=c)
+    assert h.dtype == np.float32
+
+
+@pytest.mark.parametrize("kind", ["numpy", "torch"])
+def test_transposed_views(kind):
+    torch = pytest.importorskip("torch") if kind == "torch" else None
+    rng = np.random.default_rng(3)
+    a, b = rng.standard_normal((7, 9), np.float32), rng.standard_normal((9, 5), np.float32)
+    want = a @ b
+    for ta, tb in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        x, y = (np.ascontiguousarray(v.T).T if t else v for v, t in ((a, ta), (b, tb)))
+        x, y = (torch.from_numpy(v) for v in (x, y)) if torch else (x, y)
+        assert np.abs(np.asarray(einkorn.gemm(x, y)) - want).max() < 1e-5
