@@ -76,9 +76,3 @@ inline unsigned grid_blocks(int64_t work, int64_t per_block) {
 }
 
 }  // namespace ek
-
-#define EK_CUDA(launch_, call)                                                                           \
-  do {                                                                                                   \
-    const cudaError_t ek_cuda_error_ = (call);                                                           \
-    if (ek_cuda_error_ != cudaSuccess) return ::ek::fail_cuda((launch_).context, ek_cuda_error_, #call); \
-  } while (0)
