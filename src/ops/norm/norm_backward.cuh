@@ -96,8 +96,8 @@ struct NormColumns {
                                       NormStats stats, const X& x, const Dy& dy, const Between& between) {
     const auto index = [&](int k) { return team.thread + k * team.threads; };
     // sum(g * (x - mean)) = sum(g * x) - mean * sum(g), which saves an instruction an element, and what that loses is far
-    // less than the rounding of 16-bit x has lost.
-    constexpr bool kMeanLater = sizeof(T) == 2;
+    // less than the rounding of 16-bit x has lost. Blocks, which wait for each other, did not gain by it.
+    constexpr bool kMeanLater = Team::kWarp && sizeof(T) == 2;
     const auto load = [&](auto pass, int k, float (&d)[V], float (&y)[V], float (&g)[V]) {
       float w[V];
       constexpr int kPass = decltype(pass)::value;
@@ -177,13 +177,13 @@ struct NormColumns {
 };
 
 // The block's partial row of `sums`, to row blockIdx.x of `partial`: where the block has several teams, theirs are added
-// in order, by way of shared memory [teams, dim].
+// in order, by way of shared memory: rows [teams, dim], null where it is one team.
 template <class T, int K>
 __device__ __forceinline__ void norm_leave_sums(const NormBackwardParams<T>& p, float* partial,
                                                 const float (&sums)[K][kVec<T>], float* rows) {
   constexpr int V = kVec<T>;
-  float* to = blockDim.y > 1 ? rows + threadIdx.y * p.dim : partial + blockIdx.x * p.dim;
-  __syncthreads();
+  float* to = rows ? rows + threadIdx.y * p.dim : partial + blockIdx.x * p.dim;
+  if (rows) __syncthreads();  // it may still hold what others read
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     const int i = threadIdx.x + k * blockDim.x;
@@ -193,7 +193,7 @@ __device__ __forceinline__ void norm_leave_sums(const NormBackwardParams<T>& p, 
       *reinterpret_cast<float4*>(to + i * V + j) =
           make_float4(sums[k][j], sums[k][j + 1], sums[k][j + 2], sums[k][j + 3]);
   }
-  if (blockDim.y == 1) return;
+  if (!rows) return;
   __syncthreads();
   const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
   for (int c = thread; c < p.dim; c += threads) {
@@ -214,10 +214,12 @@ __global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackw
     __shared__ uint64_t barriers[Team::kWarp ? kNormBulkWarps : 1][kNormBulkStages];
     __shared__ typename Team::Scratch scratch;
     Team team(scratch);
-    uint4* mine = smem + threadIdx.y * stages * 2 * p.vectors;
-    uint64_t* full = barriers[threadIdx.y];
+    const int number = Team::kWarp ? threadIdx.y : 0;  // of the team in its block
+    uint4* mine = smem + number * stages * 2 * p.vectors;
+    uint64_t* full = barriers[number];
     // Teams of a block are far apart, so that all blocks have some of the last rows.
-    const int64_t first = blockIdx.x + static_cast<int64_t>(threadIdx.y) * gridDim.x, step = team.step();
+    const int64_t first = blockIdx.x + static_cast<int64_t>(number) * gridDim.x;
+    const int64_t step = Team::kWarp ? team.step() : gridDim.x;
 
     if (threadIdx.x == 0) {
       for (int s = 0; s < stages; ++s) mbarrier_init(&full[s], 1);
@@ -272,7 +274,7 @@ __global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackw
     }
 
     pdl_launch();
-    float* rows = reinterpret_cast<float*>(smem);
+    float* rows = Team::kWarp ? reinterpret_cast<float*>(smem) : nullptr;
     if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
     if constexpr (kCentre)
       if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, rows);
@@ -331,9 +333,10 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1) norm_backward_vec(con
   }
 
   pdl_launch();
-  if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, partial_rows);
+  float* rows = Team::kWarp ? partial_rows : nullptr;
+  if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
   if constexpr (kCentre)
-    if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, partial_rows);
+    if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, rows);
 }
 
 // ---- the sums over blocks --------------------------------------------------------------------------------------------
