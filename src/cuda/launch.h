@@ -27,6 +27,15 @@ ek_status with_float(ek_dtype dtype, F&& f) {
   return f(Type<bf16>{});
 }
 
+// The most threads that an SM of this target holds, for launch bounds.
+#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100)
+constexpr int kSmThreads = 2048;
+#elif __CUDA_ARCH__ < 800
+constexpr int kSmThreads = 1024;
+#else
+constexpr int kSmThreads = 1536;
+#endif
+
 struct Grid {
   dim3 blocks;
   dim3 threads;
@@ -76,9 +85,3 @@ inline unsigned grid_blocks(int64_t work, int64_t per_block) {
 }
 
 }  // namespace ek
-
-#define EK_CUDA(launch_, call)                                                                           \
-  do {                                                                                                   \
-    const cudaError_t ek_cuda_error_ = (call);                                                           \
-    if (ek_cuda_error_ != cudaSuccess) return ::ek::fail_cuda((launch_).context, ek_cuda_error_, #call); \
-  } while (0)

@@ -3,8 +3,10 @@
 // it and look the same for all three. Reductions use one barrier each and give every thread the same bits.
 //   blockDim = (threads of a row in this block, rows of a block); more than one row only where a row has <= 256 threads.
 // reduce(x, op) does x[v] = op over the team for every v; reduce_each(x, f) has an operation for each: f(v, a, b).
-// Identities are 0: sums, and maxima of absolute values.
+// Identities are 0: sums, and maxima of absolute values. kLanes: of each warp that share a row; 0: known at run time only.
 #pragma once
+
+#include <type_traits>
 
 #include "cuda/cluster.cuh"
 #include "cuda/reduce.cuh"
@@ -15,11 +17,12 @@ constexpr int kMaxWarps = 32;
 constexpr int kMaxCluster = 8;  // the largest that every GPU with clusters must have
 
 // 1, 2, 4 ... 32 lanes: blockDim.x. Several rows to a block, no barrier at all.
-template <int kValues = 1>
+template <int kValues = 1, int kLanes_ = 0>
 struct WarpTeam {
   static constexpr bool kCluster = false, kWarp = true;
+  static constexpr int kLanes = kLanes_;
   struct Scratch {};
-  const int thread = threadIdx.x, threads = blockDim.x;
+  const int thread = threadIdx.x, threads = kLanes ? kLanes : blockDim.x;
 
   __device__ __forceinline__ explicit WarpTeam(Scratch&) {}
   // The row of this thread. It may lie beyond the last one: such threads go along, so that shuffles find all lanes.
@@ -49,20 +52,14 @@ struct WarpTeam {
 template <int kValues = 1>
 struct BlockTeam {
   static constexpr bool kCluster = false, kWarp = false;
-  static constexpr int kShort = 8;  // warps of a row up to which every thread reads all their slots itself
+  static constexpr int kLanes = 32;
+  static constexpr int kShort = 8;  // warps of a row up to which rows may share a block
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxWarps];
   };
   const int thread = threadIdx.x, threads = blockDim.x;
 
-  __device__ __forceinline__ explicit BlockTeam(Scratch& scratch) : scratch_(scratch) {
-    // Slots without a warp hold 0, so that all can be read.
-    const unsigned i = threadIdx.y * blockDim.x + threadIdx.x, warps = blockDim.x / 32;
-    const bool owned = warps <= kShort ? i / kShort < blockDim.y && i % kShort < warps : i < warps;
-    if (i < kMaxWarps && !owned)
-#pragma unroll
-      for (int v = 0; v < kValues; ++v) scratch_.slot[0][v][i] = scratch_.slot[1][v][i] = 0.f;
-  }
+  __device__ __forceinline__ explicit BlockTeam(Scratch& scratch) : scratch_(scratch) {}
   __device__ __forceinline__ uint32_t row() const { return blockIdx.x * blockDim.y + threadIdx.y; }
   __device__ __forceinline__ int64_t first() const { return static_cast<int64_t>(blockIdx.x) * blockDim.y; }
   __device__ __forceinline__ int64_t step() const { return static_cast<int64_t>(gridDim.x) * blockDim.y; }
@@ -73,24 +70,26 @@ struct BlockTeam {
     static_assert(N <= kValues, "");
     float (&slot)[kValues][kMaxWarps] = scratch_.slot[turn_];
     turn_ ^= 1;
-    const int mine = threadIdx.y * kShort;
+    const int first = threadIdx.y * kShort, warps = blockDim.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
-    if (threadIdx.x % 32 == 0)
+    if (lane == 0)
 #pragma unroll
-      for (int v = 0; v < N; ++v) slot[v][mine + threadIdx.x / 32] = x[v];
+      for (int v = 0; v < N; ++v) slot[v][first + threadIdx.x / 32] = x[v];
     __syncthreads();
-    // For up to eight warps two broadcast reads are quicker than a second round of shuffles.
+    // For few warps every eight lanes do the same, so that three steps are enough.
+    const auto over_slots = [&](auto lanes) {
+      const int mine = lane % decltype(lanes)::value;
 #pragma unroll
-    for (int v = 0; v < N; ++v) {
-      if (blockDim.x <= kShort * 32) {
-        const float4* quads = reinterpret_cast<const float4*>(&slot[v][mine]);
-        const float4 a = quads[0], b = quads[1];
-        x[v] = f(v, f(v, f(v, a.x, b.x), f(v, a.y, b.y)), f(v, f(v, a.z, b.z), f(v, a.w, b.w)));
-      } else {
-        x[v] = warp_reduce(slot[v][threadIdx.x % 32], [&](float a, float b) { return f(v, a, b); });
+      for (int v = 0; v < N; ++v) {
+        x[v] = mine < warps ? slot[v][first + mine] : 0.f;
+        x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); }, decltype(lanes)::value);
       }
-    }
+    };
+    if (warps <= kShort)
+      over_slots(std::integral_constant<int, kShort>());
+    else
+      over_slots(std::integral_constant<int, kMaxWarps>());
   }
   template <int N, class Op>
   __device__ __forceinline__ void reduce(float (&x)[N], Op op) {
@@ -108,6 +107,7 @@ struct BlockTeam {
 template <int kValues = 1>
 struct ClusterTeam {
   static constexpr bool kCluster = true, kWarp = false;
+  static constexpr int kLanes = 32;
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxCluster * kMaxWarps];
   };

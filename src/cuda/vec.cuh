@@ -22,6 +22,12 @@ struct alignas(sizeof(T) * N) Vec {
 template <class T>
 constexpr int kVec = 16 / static_cast<int>(sizeof(T));
 
+// 1 in every element of a word.
+template <class T>
+constexpr uint32_t kOnes = std::is_same_v<T, bf16>   ? 0x3f803f80
+                           : std::is_same_v<T, half> ? 0x3c003c00
+                                                     : 0x3f800000;
+
 // p must be aligned to the vector. Plain ld/st: outputs may alias inputs, so the read-only path is never used.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> load_vec(const T* p) {

@@ -26,7 +26,7 @@ struct Launch {
   void* workspace;      // at least what the row's workspace() asked for, 256-byte aligned; nullptr if it asked for none
   uint32_t* counters;   // CUDA, with workspace only: kCounters zeroed words; every kernel leaves them zeroed
   uint32_t flags;       // EK_FLAG_*
-  ek_context* context;  // for error texts: see EK_CUDA in cuda/launch.h
+  ek_context* context;  // for error texts: see fail_cuda in core/error.h
 };
 constexpr int kCounters = 16384;
 

@@ -24,7 +24,7 @@ void for_lengths(int64_t most, const F& f) {
 void check_holds(const NormConfig& c, int64_t vectors) {
   CHECK(static_cast<int64_t>(c.threads) * c.vectors * c.cluster >= vectors);
   CHECK(c.threads * c.rows_per_block <= 1024);
-  CHECK(c.vectors == 2 || c.vectors == 4 || c.vectors == 8);
+  CHECK(c.vectors == 2 || c.vectors == 4 || c.vectors == 5 || c.vectors == 8);
   if (c.threads < 32)
     CHECK((c.threads & (c.threads - 1)) == 0);  // shuffles within a part of a warp
   else
@@ -101,14 +101,17 @@ void backward() {
         if (!c.threads) return;
         check_holds(c, n);
         CHECK(c.threads <= kNormBackwardThreads);
-        CHECK(c.vectors * (16 / bytes) <= 32);  // sums of a thread
+        CHECK(c.vectors * (16 / bytes) <= (c.rows_per_block > 1 ? 40 : 32));  // sums of a thread
         CHECK(c.stages >= 2 && c.stages <= kNormBulkStages);
         CHECK(c.blocks_per_sm >= 1);
-        CHECK(c.blocks_per_sm * (c.stages * 32 * n + 2048) <= device->smem_per_block + 1024);
+        CHECK(c.blocks_per_sm * (c.rows_per_block * c.stages * 32 * n + 2048) <= device->smem_per_block + 1024);
+        // The sums of several rows go where the rows were.
+        if (c.rows_per_block > 1) CHECK(n * (16 / bytes) * 4 <= c.stages * 32 * n);
       });
     }
   }
-  for (int64_t dim : {4096, 8192, 16384}) CHECK(norm_backward_bulk_config(dim / 8, 2, h200).threads > 0);
+  for (int64_t dim : {1152, 4096, 8192, 16384}) CHECK(norm_backward_bulk_config(dim / 8, 2, h200).threads > 0);
+  CHECK_EQ(norm_backward_bulk_config(1152 / 8, 2, h200).threads, 32);
 
   CHECK_EQ(norm_backward_slices(0), 0);
   CHECK_EQ(norm_backward_slices(1), 1);

@@ -38,9 +38,10 @@ constexpr int kUpsampleUnroll = 1;
 
 // ---- swiglu_quant -----------------------------------------------------------------------------------------------------
 
-// A scale for each row: a block holds its row in registers, so many f32 values in each thread. More than 32 do not fit
-// 64 registers; f32 inputs take twice the registers on the way, so they stop at 16. By dim alone, never by the number
-// of rows: rows of a batch must not change each other.
+// A scale for each row: a block holds its row in registers, so many f32 values in each thread: 16, with the SM full of
+// threads of 32 registers, as long as a block has enough of them. More than 32 do not fit 64 registers; f32 inputs take
+// twice the registers on the way, so they stop at 16. By dim alone, never by the number of rows: rows of a batch must not
+// change each other.
 constexpr int kQuantRowThreads = 1024;
 constexpr int64_t max_quant_row(int bytes) { return (bytes == 4 ? 16 : 32) * kQuantRowThreads; }
 
@@ -50,7 +51,7 @@ struct QuantRowConfig {
 };
 
 constexpr QuantRowConfig choose_quant_row(int64_t dim, int bytes) {
-  const int values = dim <= 16 * 512 || bytes == 4 ? 16 : 32;
+  const int values = dim <= 16 * kQuantRowThreads || bytes == 4 ? 16 : 32;
   return {values, static_cast<int>((dim + 32 * values - 1) / (32 * values)) * 32};
 }
 

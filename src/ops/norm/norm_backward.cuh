@@ -5,7 +5,8 @@
 //   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
 // Blocks stay for many rows and keep their sums of dweight and dbias in registers, in f32; each leaves one partial row
 // in the workspace, and a second, small kernel adds those up in a fixed order.
-//   bulk: rows of x and dy come to shared memory by bulk copies, some rows ahead.  vec: through registers.
+//   bulk: rows of x and dy come to shared memory by bulk copies, some rows ahead, for a block or for each of its warps.
+//   vec: through registers.
 #pragma once
 
 #include <type_traits>
@@ -80,9 +81,10 @@ struct NormColumns {
   float dweight[K][V] = {};
   float dbias[kCentre ? K : 1][V] = {};
 
-  // Weight of vector k; 0 where absent, and beyond the row.
+  // Weight of vector k. layer_norm: 1 where absent; rms_norm: 0, with an offset of 1.
   __device__ __forceinline__ NormWords load_weight(const NormBackwardParams<T>& p, int index) const {
-    NormWords words = {};
+    constexpr uint32_t kAbsent = kCentre ? kOnes<T> : 0;
+    NormWords words = {{kAbsent, kAbsent, kAbsent, kAbsent}};
     if ((p.weight != nullptr) & (index < p.vectors)) words = load_words(p.weight + index * V);
     return words;
   }
@@ -93,6 +95,9 @@ struct NormColumns {
   __device__ __forceinline__ void row(const NormBackwardParams<T>& p, Team& team, bool active, int64_t row,
                                       NormStats stats, const X& x, const Dy& dy, const Between& between) {
     const auto index = [&](int k) { return team.thread + k * team.threads; };
+    // sum(g * (x - mean)) = sum(g * x) - mean * sum(g), which saves an instruction an element, and what that loses is far
+    // less than the rounding of 16-bit x has lost. Blocks, which wait for each other, did not gain by it.
+    constexpr bool kMeanLater = Team::kWarp && sizeof(T) == 2;
     const auto load = [&](auto pass, int k, float (&d)[V], float (&y)[V], float (&g)[V]) {
       float w[V];
       constexpr int kPass = decltype(pass)::value;
@@ -104,48 +109,53 @@ struct NormColumns {
       unpack_words<T>(!kHold ? load_weight(p, index(k)) : K > 2 ? hidden<kPass>(held) : held, w);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
-        if constexpr (kCentre) d[j] -= stats.mean;
-        g[j] = y[j] * (w[j] + p.weight_offset);
+        if (kCentre && (kPass == 2 || !kMeanLater)) d[j] -= stats.mean;
+        g[j] = y[j] * (kCentre ? w[j] : w[j] + p.weight_offset);
       }
     };
 
-    // First pass: sums of g * (x - mean), (x - mean)^2 and g. Beyond the row g is 0; the squares have to leave that out.
-    if constexpr (kCentre) {
-      if (!p.mean) {
+    // What was not given
+    if (!p.rstd) {
+      const auto sum_over_x = [&](auto&& term) {
         float sum[1] = {0.f};
 #pragma unroll
         for (int k = 0; k < K; ++k) {
           float f[V];
           unpack_words<T>(x(k), f);
+          if (index(k) < p.vectors)
 #pragma unroll
-          for (int j = 0; j < V; ++j) sum[0] += f[j];
+            for (int j = 0; j < V; ++j) sum[0] += term(f[j]);
         }
         team.reduce(sum, Sum{});
-        stats.mean = sum[0] * p.factor;
-      }
+        return sum[0] * p.factor;
+      };
+      if (kCentre) stats.mean = sum_over_x([](float f) { return f; });
+      const float squares = sum_over_x([&](float f) { return (f - stats.mean) * (f - stats.mean); });
+      stats.rstd = rsqrtf(squares + p.eps);
     }
-    float sum[kCentre ? 3 : 2] = {};
+
+    // First pass: sums of g * (x - mean) and g. Beyond the row g is 0.
+    float sum[kCentre ? 2 : 1] = {};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float d[V], y[V], g[V], gd = 0.f, dd = 0.f, gg = 0.f;
+      float d[V], y[V], g[V], gd = 0.f, gg = 0.f;
       load(std::integral_constant<int, 1>{}, k, d, y, g);
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         gd += g[j] * d[j];
-        dd += d[j] * d[j];
         gg += g[j];
       }
       sum[0] += gd;
-      if (index(k) < p.vectors) sum[1] += dd;
-      if constexpr (kCentre) sum[2] += gg;
+      if constexpr (kCentre) sum[1] += gg;
     }
     team.reduce(sum, Sum{});
+    if (kCentre && kMeanLater) sum[0] -= stats.mean * sum[kCentre ? 1 : 0];
     between();
 
     // Second pass: dx, and this row's share of dweight and dbias.
-    const float rstd = p.rstd ? stats.rstd : rsqrtf(sum[1] * p.factor + p.eps);
-    const float along = sum[0] * rstd * p.factor;
-    const float shift = kCentre ? sum[kCentre ? 2 : 0] * p.factor : 0.f;
+    const float rstd = stats.rstd;
+    const float along = sum[0] * rstd * p.factor * rstd;
+    const float shift = kCentre ? sum[kCentre ? 1 : 0] * p.factor * rstd : 0.f;
     int64_t at[kBackwardTensors];
     p.offsets(row, at);
     T* dx = p.dx + at[kBackwardDx];
@@ -159,26 +169,57 @@ struct NormColumns {
         const float xhat = d[j] * rstd;
         dweight[k][j] += y[j] * xhat;
         if constexpr (kCentre) dbias[k][j] += y[j];
-        d[j] = (g[j] - shift - xhat * along) * rstd;
+        d[j] = g[j] * rstd - shift - xhat * along;
       }
       store_vec(dx + index(k) * V, pack<T, V>(d));
     }
   }
 };
 
+// The block's partial row of `sums`, to row blockIdx.x of `partial`: where the block has several teams, theirs are added
+// in order, by way of shared memory: rows [teams, dim], null where it is one team.
+template <class T, int K>
+__device__ __forceinline__ void norm_leave_sums(const NormBackwardParams<T>& p, float* partial,
+                                                const float (&sums)[K][kVec<T>], float* rows) {
+  constexpr int V = kVec<T>;
+  float* to = rows ? rows + threadIdx.y * p.dim : partial + blockIdx.x * p.dim;
+  if (rows) __syncthreads();  // it may still hold what others read
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    const int i = threadIdx.x + k * blockDim.x;
+    if (i >= p.vectors) continue;
+#pragma unroll
+    for (int j = 0; j < V; j += 4)
+      *reinterpret_cast<float4*>(to + i * V + j) =
+          make_float4(sums[k][j], sums[k][j + 1], sums[k][j + 2], sums[k][j + 3]);
+  }
+  if (!rows) return;
+  __syncthreads();
+  const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
+  for (int c = thread; c < p.dim; c += threads) {
+    float sum = 0.f;
+    for (unsigned y = 0; y < blockDim.y; ++y) sum += rows[y * p.dim + c];
+    partial[blockIdx.x * p.dim + c] = sum;
+  }
+}
+
 // ---- bulk ------------------------------------------------------------------------------------------------------------
 
-// Shared memory: [stages][x, dy][vectors] of 16 bytes. Row i of the block goes through stage i % stages.
-template <bool kCentre, class T, int K>
-__global__ void __launch_bounds__(kNormBackwardThreads, 1)
+// Shared memory: [teams][stages][x, dy][vectors] of 16 bytes. Row i of a team goes through stage i % stages.
+template <bool kCentre, class T, int K, class Team>
+__global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackwardThreads, 1)
     norm_backward_bulk(const NormBackwardParams<T> p, int stages) {
   if constexpr (kHasTma) {
-    constexpr int V = kVec<T>;
     extern __shared__ uint4 smem[];
-    __shared__ uint64_t full[kNormBulkStages];
-    __shared__ typename BlockTeam<3>::Scratch scratch;
-    BlockTeam<3> team(scratch);
-    const int64_t step = gridDim.x;
+    __shared__ uint64_t barriers[Team::kWarp ? kNormBulkWarps : 1][kNormBulkStages];
+    __shared__ typename Team::Scratch scratch;
+    Team team(scratch);
+    const int number = Team::kWarp ? threadIdx.y : 0;  // of the team in its block
+    uint4* mine = smem + number * stages * 2 * p.vectors;
+    uint64_t* full = barriers[number];
+    // Teams of a block are far apart, so that all blocks have some of the last rows.
+    const int64_t first = blockIdx.x + static_cast<int64_t>(number) * gridDim.x;
+    const int64_t step = Team::kWarp ? team.step() : gridDim.x;
 
     if (threadIdx.x == 0) {
       for (int s = 0; s < stages; ++s) mbarrier_init(&full[s], 1);
@@ -187,34 +228,34 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1)
     __syncthreads();
     pdl_wait();
 
-    // One thread asks for rows; a stage is free once everyone is past the next row's barrier.
+    // One thread of a team asks for rows; a stage is free once everyone is past the next row's first pass.
     const auto fetch = [&](int stage, int64_t row) {
       if (row >= p.count) return;
       int64_t at[kBackwardTensors];
       p.offsets(row, at);
       const uint32_t bytes = p.vectors * 16;
-      uint4* to = smem + stage * 2 * p.vectors;
+      uint4* to = mine + stage * 2 * p.vectors;
       mbarrier_expect(&full[stage], 2 * bytes);
       bulk_load(to, p.x + at[kBackwardX], bytes, &full[stage]);
       bulk_load(to + p.vectors, p.dy + at[kBackwardDy], bytes, &full[stage]);
     };
     if (threadIdx.x == 0)
-      for (int s = 0; s < stages; ++s) fetch(s, blockIdx.x + s * step);
+      for (int s = 0; s < stages; ++s) fetch(s, first + s * step);
 
-    constexpr bool kHold = K <= 4;
+    constexpr bool kHold = K <= 5;
     NormColumns<kCentre, T, K, kHold> columns;
     if constexpr (kHold)
 #pragma unroll
       for (int k = 0; k < K; ++k) columns.weight[k] = columns.load_weight(p, team.thread + k * team.threads);
 
     NormStats stats;
-    stats.load(p, blockIdx.x);
+    stats.load(p, first);
     int stage = 0, phase = 0;
-    for (int64_t row = blockIdx.x; row < p.count; row += step) {
+    for (int64_t row = first; row < p.count; row += step) {
       NormStats next;
       next.load(p, row + step);
       mbarrier_wait(&full[stage], phase);
-      const uint4* from = smem + stage * 2 * p.vectors;
+      const uint4* from = mine + stage * 2 * p.vectors;
       const auto vector = [&](const uint4* part, int k) {
         const int i = team.thread + k * team.threads;
         NormWords words = {};
@@ -225,29 +266,18 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1)
           p, team, true, row, stats, [&](int k) { return vector(from, k); },
           [&](int k) { return vector(from + p.vectors, k); },
           [&] {
-            if (threadIdx.x == 0 && row != blockIdx.x)
-              fetch(stage == 0 ? stages - 1 : stage - 1, row + (stages - 1) * step);
+            if constexpr (Team::kWarp) team.sync();  // a block was synchronised by its sums
+            if (threadIdx.x == 0 && row != first) fetch(stage == 0 ? stages - 1 : stage - 1, row + (stages - 1) * step);
           });
       stats = next;
       if (++stage == stages) stage = 0, phase ^= 1;
     }
 
     pdl_launch();
-    // The block's partial rows.
-    const auto leave = [&](float* partial, const auto& sums) {
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        const int i = team.thread + k * team.threads;
-        if (i >= p.vectors) continue;
-        float4* to = reinterpret_cast<float4*>(partial + blockIdx.x * p.dim) + i * (V / 4);
-#pragma unroll
-        for (int j = 0; j < V; j += 4)
-          to[j / 4] = make_float4(sums[k][j], sums[k][j + 1], sums[k][j + 2], sums[k][j + 3]);
-      }
-    };
-    if (p.dweight) leave(p.dweight, columns.dweight);
+    float* rows = Team::kWarp ? reinterpret_cast<float*>(smem) : nullptr;
+    if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
     if constexpr (kCentre)
-      if (p.dbias) leave(p.dbias, columns.dbias);
+      if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, rows);
   }
 }
 
@@ -278,7 +308,6 @@ struct NormBackwardRow {
 // Dynamic shared memory where a block has several rows: [rows of the block, dim] f32.
 template <bool kCentre, class T, int K, class Team>
 __global__ void __launch_bounds__(kNormBackwardThreads, 1) norm_backward_vec(const NormBackwardParams<T> p) {
-  constexpr int V = kVec<T>;
   // The next row's loads are issued before this row is worked on, where registers allow it.
   constexpr bool kAhead = K <= 2;
   __shared__ typename Team::Scratch scratch;
@@ -304,31 +333,10 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1) norm_backward_vec(con
   }
 
   pdl_launch();
-  // The block's partial row: the sums of its teams, added in order.
-  const auto leave = [&](float* partial, const auto& sums) {
-    float* to = blockDim.y > 1 ? partial_rows + threadIdx.y * p.dim : partial + blockIdx.x * p.dim;
-    __syncthreads();
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      const int i = team.thread + k * team.threads;
-      if (i >= p.vectors) continue;
-#pragma unroll
-      for (int j = 0; j < V; j += 4)
-        *reinterpret_cast<float4*>(to + i * V + j) =
-            make_float4(sums[k][j], sums[k][j + 1], sums[k][j + 2], sums[k][j + 3]);
-    }
-    if (blockDim.y == 1) return;
-    __syncthreads();
-    const int thread = threadIdx.y * blockDim.x + threadIdx.x, threads = blockDim.x * blockDim.y;
-    for (int c = thread; c < p.dim; c += threads) {
-      float sum = 0.f;
-      for (unsigned y = 0; y < blockDim.y; ++y) sum += partial_rows[y * p.dim + c];
-      partial[blockIdx.x * p.dim + c] = sum;
-    }
-  };
-  if (p.dweight) leave(p.dweight, columns.dweight);
+  float* rows = Team::kWarp ? partial_rows : nullptr;
+  if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
   if constexpr (kCentre)
-    if (p.dbias) leave(p.dbias, columns.dbias);
+    if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, rows);
 }
 
 // ---- the sums over blocks --------------------------------------------------------------------------------------------

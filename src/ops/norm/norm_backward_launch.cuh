@@ -95,7 +95,7 @@ struct NormBackwardKernels {
   static const char* why_not_bulk(const Args& a, const Device& device) {
     const NormBackwardCall c = kCall(a);
     if (const char* why = norm_backward_not_vectors(c)) return why;
-    if (c.vectors() <= kNormBulkFrom) return "a row is short enough for a warp";
+    if (c.vectors() <= kNormBulkFrom) return "a row is short enough for registers";
     return bulk_config(c, device).threads ? nullptr : "two stages of a row do not fit in shared memory";
   }
 
@@ -115,19 +115,23 @@ struct NormBackwardKernels {
       const auto run = [&](auto kernel) {
         Grid grid;
         grid.blocks = dim3(static_cast<unsigned>(blocks));
-        grid.threads = dim3(config.threads);
-        grid.smem = static_cast<size_t>(config.stages) * 2 * 16 * p.vectors;
+        grid.threads = dim3(config.threads, config.rows_per_block);
+        grid.smem =
+            static_cast<size_t>(config.rows_per_block) * config.stages * 2 * 16 * p.vectors;  // the sums take less
         if (const ek_status status = allow_smem(l, kernel, grid.smem)) return status;
         return launch(l, kernel, grid, p, config.stages);
       };
       if (blocks > 0) {
         ek_status status;
-        if (config.vectors == 2)
-          status = run(norm_backward_bulk<kCentre, T, 2>);
+        if (config.threads == 32)
+          status = config.vectors == 4 ? run(norm_backward_bulk<kCentre, T, 4, WarpTeam<2, 32>>)
+                                       : run(norm_backward_bulk<kCentre, T, kNormBulkWarpVectors, WarpTeam<2, 32>>);
+        else if (config.vectors == 2)
+          status = run(norm_backward_bulk<kCentre, T, 2, BlockTeam<2>>);
         else if (config.vectors == 4 || sizeof(T) == 2)
-          status = run(norm_backward_bulk<kCentre, T, 4>);
+          status = run(norm_backward_bulk<kCentre, T, 4, BlockTeam<2>>);
         else
-          status = run(norm_backward_bulk < kCentre, T, sizeof(T) == 2 ? 4 : 8 >);
+          status = run(norm_backward_bulk < kCentre, T, sizeof(T) == 2 ? 4 : 8, BlockTeam<2> >);
         if (status) return status;
       }
       return norm_backward_sums<T>(c, l, partials, blocks);
@@ -160,11 +164,11 @@ struct NormBackwardKernels {
       if (blocks > 0) {
         ek_status status;
         if (config.threads <= 32)
-          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, WarpTeam<3>>, grid, p)
-                                       : launch(l, norm_backward_vec<kCentre, T, 4, WarpTeam<3>>, grid, p);
+          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, WarpTeam<2>>, grid, p)
+                                       : launch(l, norm_backward_vec<kCentre, T, 4, WarpTeam<2>>, grid, p);
         else
-          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, BlockTeam<3>>, grid, p)
-                                       : launch(l, norm_backward_vec<kCentre, T, 4, BlockTeam<3>>, grid, p);
+          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, BlockTeam<2>>, grid, p)
+                                       : launch(l, norm_backward_vec<kCentre, T, 4, BlockTeam<2>>, grid, p);
         if (status) return status;
       }
       return norm_backward_sums<T>(c, l, partials, blocks);

@@ -59,6 +59,7 @@ struct NormParams {
   int64_t dim;
   int32_t vectors;                   // dim / kVec<T>
   int32_t group;                     // elements of a quantization group; 0: one scale for the row
+  int32_t group_shift;               // vec: log2 of the lanes that share a group
   int64_t scale_step;                // from one group's scale to the next
   float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
   RowItems<kNormTensors> rows;
@@ -95,10 +96,11 @@ NormParams<T, Out> norm_params(const NormCall& c) {
   p.dim = c.dim;
   p.vectors = static_cast<int32_t>(c.dim / kVec<T>);
   p.group = c.group > 0 && c.group < c.dim ? c.group : 0;
+  p.group_shift = 0;
   p.scale_step = p.group ? c.scale->stride[c.lead] : 0;
   p.factor = c.mean_of_squares ? 1.f / static_cast<float>(c.dim) : 1.f;
   p.eps = c.eps;
-  p.weight_offset = p.weight ? c.weight_offset : 1.f;  // kernels read 0 where there is no weight: a factor of 1
+  p.weight_offset = p.weight ? c.weight_offset : 0.f;  // kernels take 1 where there is no weight
   return p;
 }
 
@@ -136,12 +138,12 @@ inline const char* norm_not_vectors(const NormCall& c) {
   return nullptr;
 }
 
-// A quantization group must be a power of two of a warp's lanes, and a row's threads a multiple of it.
+// A quantization group must be a power of two of a warp's lanes, with all vectors of each thread.
 inline const char* norm_not_groups(const NormCall& c, const NormConfig& config) {
   if (c.group <= 0 || c.group >= c.dim) return nullptr;
-  const int v = 16 / dtype_bytes(c.dtype), lanes = c.group / v;
+  const int v = 16 / dtype_bytes(c.dtype) * config.vectors, lanes = c.group / v;
   if (c.group % v || lanes & (lanes - 1) || lanes > 32 || lanes > config.threads)
-    return "group is not 1, 2, 4 ... 32 vectors of 16 bytes";
+    return "group is not 1, 2, 4 ... 32 times what a thread holds";
   return nullptr;
 }
 

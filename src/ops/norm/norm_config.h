@@ -46,13 +46,13 @@ struct NormVecEntry {
   int vectors;  // of a thread
 };
 
-// bf16: entries end at 64, 128, 256, 512 elements of a row, then 1024, 1536, 4096, 8192, 32768, 65536.
+// bf16: entries end at 64, 128, 256, 512 elements of a row, then 1024, 1536, 8192, 16384, 32768, 65536.
 constexpr NormVecEntry kNormLightTable[] = {
-    {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {1024, 0, 2}, {8192, 0, 8},
+    {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {1024, 0, 2}, {2048, 0, 4}, {8192, 0, 8},
 };
 constexpr NormVecEntry kNormHeavyTable[] = {
-    {8, 4, 2},    {16, 8, 2},  {32, 16, 2},  {64, 32, 2},  {128, 32, 4},
-    {192, 32, 8}, {512, 0, 4}, {8192, 0, 8}, {4096, 0, 4},
+    {8, 4, 2},    {16, 8, 2},   {32, 16, 2},  {64, 32, 2},  {128, 32, 4},
+    {192, 32, 8}, {1024, 0, 4}, {8192, 0, 8}, {4096, 0, 4},
 };
 constexpr NormVecEntry kNormTwoInputsTable[] = {
     {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {1024, 0, 2}, {4096, 0, 4},
@@ -137,9 +137,15 @@ constexpr NormConfig norm_backward_vec_config(int64_t vectors) {
   return {};
 }
 
-// Rows in shared memory, brought by bulk copies some stages ahead. Shorter rows are quicker with a warp for each.
-constexpr int kNormBulkFrom = 128;
-constexpr int kNormBulkStages = 4;
+// Rows in shared memory, brought by bulk copies some stages ahead: for the warps of a block, each with rows of its own, or
+// for the block. Shorter rows are quicker in registers.
+constexpr int kNormBulkFrom = 64;
+constexpr int kNormBulkStages = 3;
+// bf16: rows of up to 1280 elements. Five vectors in a thread are 80 sums, 168 registers in all, so 12 warps fill an SM;
+// two stages were quicker than three.
+constexpr int kNormBulkWarps = 12;
+constexpr int kNormBulkWarpVectors = 5;  // of a thread at most; at least 4
+constexpr int kNormBulkWarpStages = 2;
 
 struct NormBulkEntry {
   int up_to;           // vectors of a row
@@ -150,6 +156,17 @@ constexpr NormBulkEntry kNormBulkTable[] = {{512, 2, 512}, {2048, 4, 512}, {4096
 
 constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_bytes, const Device& device) {
   if (vectors <= kNormBulkFrom) return {};
+  const int64_t stage = 2 * 16 * vectors;                                     // a row of x and one of dy
+  const int64_t warps = kNormBulkWarps * kNormBulkWarpStages * stage + 1024;  // less than 1 KB of it for barriers
+  if (vectors <= 32 * kNormBulkWarpVectors && warps <= device.smem_per_block) {
+    NormConfig c;
+    c.vectors = vectors <= 32 * 4 ? 4 : kNormBulkWarpVectors;
+    c.threads = 32;
+    c.rows_per_block = kNormBulkWarps;
+    c.blocks_per_sm = 1;
+    c.stages = kNormBulkWarpStages;
+    return c;
+  }
   for (const NormBulkEntry& e : kNormBulkTable) {
     // Eight vectors of 16-bit elements would be 64 sums for each of dweight and dbias.
     if (vectors > e.up_to || e.vectors * (16 / element_bytes) > 32) continue;
@@ -157,8 +174,8 @@ constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_byte
     c.vectors = e.vectors;
     c.threads = norm_whole_warps(norm_ceil_div(vectors, e.vectors));
     c.blocks_per_sm = e.threads_per_sm / c.threads;
-    // A stage is a row of x and one of dy. Each block also has 1 KB of the system's and less than 1 KB of ours.
-    const int64_t share = (device.smem_per_block + 1024) / c.blocks_per_sm - 2048, stage = 2 * 16 * vectors;
+    // Each block also has 1 KB of the system's and less than 1 KB of ours.
+    const int64_t share = (device.smem_per_block + 1024) / c.blocks_per_sm - 2048;
     c.stages = static_cast<int>(share / stage < kNormBulkStages ? share / stage : kNormBulkStages);
     return c.stages >= 2 ? c : NormConfig{};
   }

@@ -76,14 +76,18 @@ struct NormKernels {
       return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
-        // as many still suffice.
+        // as many still suffice, and sums of two tensors, which wait twice as long.
         [[maybe_unused]] const bool few = grid.blocks.x <= 2u * l.device.processors;
-        [[maybe_unused]] const bool early =
-            config.threads <= 512 && (few || (kKind == NormKind::kLight && config.threads <= 256));
+        [[maybe_unused]] const bool small = kKind == NormKind::kLight && config.threads <= 256;
+        [[maybe_unused]] const bool sums = kInput == NormInput::kAdd && config.rows_per_block == 1;
+        [[maybe_unused]] const bool early = config.threads <= 512 && (few || small || sums);
         return with_vectors<kLeast, kMost>(config.vectors, [&](auto k) {
           constexpr int K = decltype(k)::value;
           if constexpr (kQuant) {
-            return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
+            if (!p.group) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
+            auto groups = p;
+            for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
+            return launch(l, norm_rows_vec<Op, K, Team, true, /*kGroups=*/true>, grid, groups);
           } else {
             if constexpr (K <= 4)
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
@@ -103,8 +107,9 @@ struct NormKernels {
     const NormCall c = kCall(a);
     const NormConfig config = vec_config(c);
     constexpr int kWarpVectors = kKind == NormKind::kHeavy ? kMaxVectors : 2;
-    return config.threads <= 32 ? rows<WarpTeam<2>, 2, kWarpVectors>(c, config, l)
-                                : rows<BlockTeam<2>, 2, kMaxVectors>(c, config, l);
+    return config.threads < 32    ? rows<WarpTeam<2>, 2, 2>(c, config, l)
+           : config.threads == 32 ? rows<WarpTeam<2, 32>, 2, kWarpVectors>(c, config, l)
+                                  : rows<BlockTeam<2>, 2, kMaxVectors>(c, config, l);
   }
 
   static ek_status any(const Args& a, const Launch& l) {

@@ -2,6 +2,7 @@
 // The kernel behind the forward norms: a row is read once, as 16-byte vectors, and stays in the registers of its team
 // (part of a warp, a block, or a cluster) until the result is written. Registers hold the packed vectors, which are
 // converted again for each pass: that halves the registers of 16-bit rows. Sums in f32; layer_norm in two passes.
+// Instructions count here: at 4 TB/s an SM has time for about 900 of a warp that reads and writes four vectors a thread.
 #pragma once
 
 #include "cuda/pdl.cuh"
@@ -22,12 +23,6 @@ template <class T>
 __device__ __forceinline__ void norm_unpack(const NormRaw& raw, float (&f)[kVec<T>]) {
   unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&raw), f);
 }
-
-// 1 in every element of a word.
-template <class T>
-constexpr uint32_t kOnes = std::is_same_v<T, bf16>   ? 0x3f803f80
-                           : std::is_same_v<T, half> ? 0x3c003c00
-                                                     : 0x3f800000;
 
 // One vector of a row and what belongs to it.
 template <class T, NormInput kInput>
@@ -82,15 +77,6 @@ struct NormPiece {
   }
 };
 
-// The most threads that an SM of this target holds.
-#if !defined(__CUDA_ARCH__) || __CUDA_ARCH__ == 800 || (__CUDA_ARCH__ >= 900 && __CUDA_ARCH__ < 1100)
-constexpr int kSmThreads = 2048;
-#elif __CUDA_ARCH__ < 800
-constexpr int kSmThreads = 1024;
-#else
-constexpr int kSmThreads = 1536;
-#endif
-
 // Registers, as threads of an SM of 65536. Light rows: 32 of them, or 40 with weight; other kinds: 40 for two vectors in a
 // thread, 64 for more, 128 where weight and bias of few rows are held too.
 template <class Op, int K, bool kEarly>
@@ -107,8 +93,9 @@ constexpr int kNormBlock = Team::kWarp                         ? kNormWarpBlock
                            : K == 2 || (kEarly && !Op::kQuant) ? 512
                                                                : 1024;
 
-// kEarly: weight (and bias) are loaded before the reductions, not after: latency for registers. Quantization needs it so.
-template <class Op, int K, class Team, bool kEarly>
+// kEarly: weight (and bias) are loaded before the sums: latency for registers. Quantization needs it so. Else before the
+// last barrier, or after it where a thread holds eight vectors. kGroups: a scale for each group of p.group elements.
+template <class Op, int K, class Team, bool kEarly, bool kGroups = false>
 __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
                                   kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team, kEarly>)
     norm_rows_vec(const NormParams<typename Op::T, typename Op::Out> p) {
@@ -119,10 +106,16 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   __shared__ typename Team::Scratch scratch;
   Team team(scratch);
 
+  // A warp takes 32 * K vectors side by side and a thread every 32nd of them, so that its addresses differ by constants;
+  // in short rows, every so many-th as there are lanes. With groups, a thread has K vectors of one group.
+  const int lanes = Team::kLanes ? Team::kLanes : team.threads;
+  const int lane = Team::kLanes ? team.thread & 31 : team.thread;
+  const int shift = kGroups ? p.group_shift : 0, step = kGroups ? 1 << shift : lanes;
+  const int first = (team.thread - lane) * K + (kGroups ? (lane >> shift) * step * K + (lane & (step - 1)) : lane);
   const uint32_t row = team.row();
   const bool active = row < p.rows.count;
-  const T* x = p.x + p.rows.offset(kNormX, row);
-  T* other = p.other + p.rows.offset(kNormOther, row);
+  const T* x = p.x + p.rows.offset(kNormX, row) + first * V;
+  T* other = p.other + p.rows.offset(kNormOther, row) + first * V;
   // Only addresses are computed before the wait.
   pdl_wait();
   pdl_launch();
@@ -130,50 +123,54 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   // Every load of the row is issued before any of them is used.
   NormPiece<T, Op::kInput> piece[K];
   bool in[K];
-  const auto index = [&](int k) { return team.thread + k * team.threads; };
-  // No thread of the team has a vector k, nor one after it: the same for all of them, so that the work is really skipped.
-  // Only heavy rows gain by it.
-  const auto beyond = [&](int k) { return Op::kCentre && k > 0 && k * team.threads >= p.vectors; };
 #pragma unroll
   for (int k = 0; k < K; ++k) {
-    in[k] = active && index(k) < p.vectors;
-    if (in[k]) piece[k].load(x + index(k) * V, other + index(k) * V);
+    in[k] = active && first + k * step < p.vectors;
+    if (in[k]) piece[k].load(x + k * step * V, other + k * step * V);
   }
-  NormRaw early_weight[K], early_bias[K];
-  const T* weight = p.weight + p.rows.offset(kNormWeight, row);
+  // No thread of the warp has a vector k, nor one after it: the same for all of them, so that the work is really skipped.
+  // Only heavy rows gain by it.
+  const auto beyond = [&](int k) {
+    return Op::kKind == NormKind::kHeavy && !kGroups && k > 0 && first - lane + k * step >= p.vectors;
+  };
+  const T* weight = p.weight + p.rows.offset(kNormWeight, row) + first * V;
+  const T* bias = p.bias + first * V;
   // One predicate and no branch, or early loads would be put after the sums, which wait for the row.
   const auto affine = [&](const T* from, const T* at, int k, uint32_t absent) {
     const bool want = in[k] & (from != nullptr);
     NormRaw raw = {{absent, absent, absent, absent}};
-    if (want) raw = norm_load(at + index(k) * V);
+    if (want) raw = norm_load(at + k * step * V);
     return raw;
   };
-  // An absent weight is 0, with an offset of 1 that costs an addition; layer_norm has no offset and counts instructions.
-  constexpr uint32_t kNoWeight = Op::kCentre ? kOnes<T> : 0;
-  if constexpr (kEarly)
+  constexpr bool kHeld = kEarly || K <= 4;
+  NormRaw held_weight[K], held_bias[K];
+  const auto hold_affine = [&] {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      early_weight[k] = affine(p.weight, weight, k, kNoWeight);
-      if (Op::kCentre) early_bias[k] = affine(p.bias, p.bias, k, 0);
+      held_weight[k] = affine(p.weight, weight, k, kOnes<T>);
+      if (Op::kCentre) held_bias[k] = affine(p.bias, bias, k, 0);
     }
+  };
+  if constexpr (kEarly) hold_affine();
   const auto weight_of = [&](int k, float (&f)[V]) {
-    norm_unpack<T>(kEarly ? hidden<3>(early_weight[k]) : affine(p.weight, weight, k, kNoWeight), f);
-    if constexpr (!Op::kCentre)
+    norm_unpack<T>(kHeld ? hidden<3>(held_weight[k]) : affine(p.weight, weight, k, kOnes<T>), f);
+    // Mostly 0; layer_norm has none.
+    if (!Op::kCentre && p.weight_offset != 0.f) {
 #pragma unroll
       for (int j = 0; j < V; ++j) f[j] += p.weight_offset;
+    }
   };
 
   // Sums. Vectors beyond the row are zeros and add nothing; only deviations from the mean have to leave them out.
-  // Quantization keeps x * weight, in f32, and needs its largest magnitude in the row or in each group, which is a run of
-  // lanes: times rstd, that is the largest result. All of this before the barrier, where the SM has time.
+  // Quantization keeps x * weight, in f32, and needs its largest magnitude in the row or in the group: times rstd, that is
+  // the largest result. All of this before the barrier, where the SM has time.
   float mean = 0.f, squares, total[2] = {0.f, 0.f};
-  [[maybe_unused]] float product[Op::kQuant ? K : 1][V], largest[Op::kQuant ? K : 1];
-  const int lanes = Op::kQuant ? p.group / V : 0;
+  [[maybe_unused]] float product[Op::kQuant ? K : 1][V];
 #pragma unroll
   for (int k = 0; k < K; ++k) {
     if (beyond(k)) break;
     float f[V], s = 0.f;
-    piece[k].settle(other + index(k) * V, in[k]);
+    piece[k].settle(other + k * step * V, in[k]);
     piece[k].template values<0>(f);
 #pragma unroll
     for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
@@ -181,21 +178,18 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     if constexpr (Op::kQuant) {
       float w[V];
       weight_of(k, w);
-      largest[k] = 0.f;
 #pragma unroll
       for (int j = 0; j < V; ++j) {
         product[k][j] = f[j] * w[j];
-        largest[k] = MaxNan{}(largest[k], fabsf(product[k][j]));
+        total[1] = MaxNan{}(total[1], fabsf(product[k][j]));
       }
-      if (lanes)
-        largest[k] = warp_reduce(largest[k], MaxNan{}, lanes);
-      else
-        total[1] = MaxNan{}(total[1], largest[k]);
     }
   }
-  if constexpr (Op::kQuant) {
+  if constexpr (Op::kQuant && !kGroups) {
     team.reduce_each(total, [](int v, float a, float b) { return v == 0 ? a + b : MaxNan{}(a, b); });
   } else {
+    if constexpr (kGroups) total[1] = warp_reduce(total[1], MaxNan{}, step);
+    if constexpr (kHeld && !kEarly && !Op::kCentre) hold_affine();
     float sum[1] = {total[0]};
     team.reduce(sum, Sum{});
     total[0] = sum[0];
@@ -213,6 +207,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       for (int j = 0; j < V; ++j) q += (f[j] - mean) * (f[j] - mean);
       if (in[k]) sum[0] += q;
     }
+    if constexpr (kHeld && !kEarly) hold_affine();
     team.reduce(sum, Sum{});
     squares = sum[0];
   } else {
@@ -226,7 +221,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   }
 
   // Results
-  Out* y = p.y + p.rows.offset(kNormY, row);
+  Out* y = p.y + p.rows.offset(kNormY, row) + first * V;
   if constexpr (!Op::kQuant) {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -237,7 +232,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       weight_of(k, w);
       if constexpr (Op::kCentre) {
         float b[V];
-        norm_unpack<T>(kEarly ? early_bias[k] : affine(p.bias, p.bias, k, 0), b);
+        norm_unpack<T>(kHeld ? held_bias[k] : affine(p.bias, bias, k, 0), b);
 #pragma unroll
         for (int j = 0; j < V; ++j) f[j] = (f[j] - mean) * (rstd * w[j]) + b[j];
       } else {
@@ -245,19 +240,19 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
         for (int j = 0; j < V; ++j) f[j] = f[j] * rstd * w[j];
       }
       piece[k].finish(f);
-      store_vec(y + index(k) * V, pack<Out, V>(f));
+      store_vec(y + k * step * V, pack<Out, V>(f));
     }
   } else {
+    const Quantizer<Out> quantize(total[1] * rstd);
     float* scale = p.scale + p.rows.offset(kNormScale, row);
-    if (!lanes && active && team.thread == 0) *scale = Quantizer<Out>(total[1] * rstd).scale;
-    const int log2_lanes = 31 - __clz(lanes);
-#pragma unroll
-    for (int k = 0; k < K; ++k) {
-      if (!in[k]) continue;
-      const Quantizer<Out> quantize((lanes ? largest[k] : total[1]) * rstd);
-      store_vec(y + index(k) * V, quantize(product[k], rstd));
-      if (lanes && (index(k) & (lanes - 1)) == 0) scale[(index(k) >> log2_lanes) * p.scale_step] = quantize.scale;
+    if constexpr (kGroups) {
+      if (in[0] && (lane & (step - 1)) == 0) scale[(first >> shift) / K * p.scale_step] = quantize.scale;
+    } else {
+      if (active && team.thread == 0) *scale = quantize.scale;
     }
+#pragma unroll
+    for (int k = 0; k < K; ++k)
+      if (in[k]) store_vec(y + k * step * V, quantize(product[k], rstd));
   }
 }
 

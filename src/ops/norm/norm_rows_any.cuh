@@ -63,7 +63,7 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename O
   }
 
   const auto normalised = [&](int64_t i) {
-    const float w = (p.weight ? to_float(weight[i]) : 0.f) + p.weight_offset;
+    const float w = p.weight ? to_float(weight[i]) + p.weight_offset : 1.f;
     float v = (value(i) - base - rest) * rstd * w;
     if (Op::kCentre && p.bias) v += to_float(p.bias[i]);
     if constexpr (Op::kInput == NormInput::kGateLast) v *= Silu<CudaMathFor<T>>()(to_float(other[i]));
