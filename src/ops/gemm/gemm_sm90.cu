@@ -9,7 +9,11 @@ namespace ek {
 
 namespace {
 
-const char* why_not(const GemmCall& c, const Device&) {
+// wgmma is an instruction of compute capability 9.0 alone: there is no code for newer GPUs.
+const char* not_hopper(const Device& device) { return device.target == 90 ? nullptr : "for compute capability 9.0 only"; }
+
+const char* why_not(const GemmCall& c, const Device& device) {
+  if (const char* why = not_hopper(device)) return why;
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.out != c.in) {
     if (c.act != EK_ACTIVATION_NONE || c.gated) return "an f32 result of 16-bit inputs with an activation";
@@ -23,10 +27,14 @@ const char* why_not(const GemmCall& c, const Device&) {
 
 const char* why_not_split(const GemmCall& c, const Device& device) {
   if (const char* why = why_not(c, device)) return why;
-  return gemm_sm90_split_plan(c, device).tile < 0 ? "k is too short to be cut, or the tiles fill the device" : nullptr;
+  const GemmPlan split = gemm_sm90_split_plan(c, device);
+  if (split.tile < 0) return "k is too short to be cut, or there are enough tiles";
+  // A tenth of doubt: what a cut costs is harder to foresee than what it saves.
+  return split.cycles > 0.9f * gemm_sm90_plan(c, device).cycles ? "whole tiles are as fast" : nullptr;
 }
 
-const char* why_not_swap(const GemmCall& c, const Device&) {
+const char* why_not_swap(const GemmCall& c, const Device& device) {
+  if (const char* why = not_hopper(device)) return why;
   if (c.m > kGemmSwapCols[kGemmSwapCount - 1]) return "m is more than 64";
   if (const char* why = gemm_not_tma(c)) return why;
   return c.a.col == 1 ? nullptr : "rows of a are not contiguous";
@@ -81,7 +89,6 @@ size_t swap_workspace(const GemmCall& c, const Device& device) {
 
 }  // namespace
 
-// wgmma is an instruction of 9.0 alone: newer GPUs do not have it.
 const GemmKernel kGemmSm90 = {sm(90), why_not, run, nullptr, kDeterministic | kBatchInvariant, 0};
 const GemmKernel kGemmSm90Split = {sm(90), why_not_split, run_split, split_workspace, kDeterministic, 0};
 const GemmKernel kGemmSm90Swap = {sm(90), why_not_swap, run_swap, swap_workspace, kDeterministic, 0};

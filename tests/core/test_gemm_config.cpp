@@ -1,0 +1,167 @@
+// SPDX-License-Identifier: Apache-2.0
+// Plans and schedules of the Hopper products: every k block of every tile is computed exactly once, pieces find each other,
+// and no plan asks for more than the device has.
+#include <cstdint>
+#include <initializer_list>
+#include <vector>
+
+#include "check.h"
+#include "ops/gemm/gemm_config.h"
+
+using namespace ek;
+
+namespace {
+
+Device h200() {
+  Device d;
+  d.id = {EK_DEVICE_CUDA, 0};
+  d.target = 90;
+  d.processors = 132;
+  return d;
+}
+
+alignas(16) char g_memory[16];
+
+// a [m, k] and b [k, n], both contiguous along k, as in a linear layer.
+GemmCall linear(int64_t m, int64_t n, int64_t k) {
+  GemmCall c;
+  c.in = c.out = EK_DTYPE_BF16;
+  c.m = m;
+  c.n = c.n_out = n;
+  c.k = k;
+  c.a = {g_memory, (k + 7) / 8 * 8, 1, 0};
+  c.b = {g_memory, 1, (k + 7) / 8 * 8, 0};
+  c.d = {g_memory, (n + 7) / 8 * 8, 1, 0};
+  return c;
+}
+
+void every_block_once(const GemmSchedule& s) {
+  std::vector<int> seen(static_cast<size_t>(s.tiles()) * s.k_blocks);
+  std::vector<int> pieces(s.tiles());
+  std::vector<int> slots(2 * s.workers, -1);
+  for (int worker = 0; worker < s.workers; ++worker)
+    for (int rank = 0; rank < s.split; ++rank) {
+      GemmWalk walk(s, worker);
+      GemmWork work;
+      while (walk.next(s, &work)) {
+        work = gemm_slice(s, work, rank);
+        CHECK(work.k_begin < work.k_end);
+        for (int k = work.k_begin; k < work.k_end; ++k) ++seen[static_cast<size_t>(work.tile) * s.k_blocks + k];
+        if (s.split > 1 || work.k_end - work.k_begin == s.k_blocks) continue;
+        ++pieces[work.tile];
+        const GemmPieces p = gemm_pieces(s, work.tile);
+        CHECK(p.first <= worker && worker <= p.last);
+        const int slot = gemm_piece_slot(s, work.tile, worker);
+        CHECK(slot / 2 == worker && slots[slot] == -1);
+        slots[slot] = work.tile;
+      }
+    }
+  for (int n : seen) CHECK_EQ(n, 1);
+  for (int tile = 0; tile < s.tiles(); ++tile)
+    if (pieces[tile]) {
+      const GemmPieces p = gemm_pieces(s, tile);
+      CHECK_EQ(pieces[tile], p.last - p.first + 1);
+    }
+}
+
+void every_tile_once(const GemmSchedule& s) {
+  std::vector<int> seen(s.tiles());
+  for (int i = 0; i < s.tiles(); ++i) {
+    const GemmTile t = gemm_tile(s, i);
+    CHECK(t.row >= 0 && t.row < s.rows && t.col >= 0 && t.col < s.cols && t.batch >= 0 && t.batch < s.batch);
+    ++seen[(t.batch * s.rows + t.row) * s.cols + t.col];
+  }
+  for (int n : seen) CHECK_EQ(n, 1);
+}
+
+void schedules() {
+  for (int rows : {1, 3, 8, 17})
+    for (int cols : {1, 2, 9})
+      for (int k_blocks : {1, 5, 16, 67})
+        for (int workers : {1, 4, 7, 66}) {
+          GemmSchedule s = gemm_schedule(rows, cols, 2, k_blocks);
+          s.workers = workers;
+          every_tile_once(s);
+          every_block_once(s);
+          for (int streamed : {1, s.tiles() / 2, s.tiles()}) {
+            s.streamed = streamed;
+            if (streamed > 0 && s.streamed_blocks() >= workers) every_block_once(s);
+          }
+          s.streamed = 0;
+          for (int split = 2; split <= 8 && split <= k_blocks; ++split) {
+            s.split = split;
+            every_block_once(s);
+          }
+        }
+}
+
+void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster, int blocks_per_sm) {
+  const GemmSchedule& s = plan.schedule;
+  CHECK(s.workers >= 1 && s.split >= 1 && s.split <= 8);
+  CHECK(s.workers * cluster * s.split <= (s.split > 1 ? 2 : 1) * blocks_per_sm * device.processors);
+  CHECK(s.split <= s.k_blocks);
+  CHECK(s.streamed <= s.tiles());
+  if (s.streamed) CHECK(s.streamed_blocks() >= s.workers && s.streamed * cluster * 2 <= kCounters);
+  CHECK((s.split - 1) * rows * cols * 4 <= kGemmRingBytes);
+}
+
+void plans() {
+  const Device device = h200();
+  for (int64_t m : {1, 7, 16, 64, 65, 128, 129, 729, 2048, 9477})
+    for (int64_t n : {8, 64, 1000, 1152, 4096, 4304, 28672})
+      for (int64_t k : {8, 64, 520, 1152, 4096, 28672}) {
+        const GemmCall c = linear(m, n, k);
+        CHECK(!gemm_not_tma(c));
+        const GemmPlan plan = gemm_sm90_plan(c, device);
+        CHECK(plan.tile >= 0 && plan.schedule.split == 1 && plan.schedule.streamed == 0);
+        const GemmTileInfo& t = kGemmTiles[plan.tile];
+        check_plan(plan, device, t.rows, t.cols, t.share == GemmShare::kNone ? 1 : 2, 1);
+        const GemmPlan split = gemm_sm90_split_plan(c, device);
+        if (split.tile >= 0) {
+          const GemmTileInfo& u = kGemmTiles[split.tile];
+          CHECK((split.schedule.split > 1) != (split.schedule.streamed > 0));
+          check_plan(split, device, u.rows, u.cols, u.share == GemmShare::kNone ? 1 : 2, 1);
+        }
+        if (m <= 64) {
+          const GemmPlan swap = gemm_sm90_swap_plan(c, device);
+          CHECK(kGemmSwapCols[swap.tile] >= m);
+          check_plan(swap, device, 128, kGemmSwapCols[swap.tile], 1, kGemmSwapCols[swap.tile] <= 16 ? 2 : 1);
+        }
+      }
+}
+
+// Shapes whose answer is known from measurements.
+void choices() {
+  const Device device = h200();
+  CHECK(kGemmTiles[gemm_sm90_plan(linear(8192, 8192, 8192), device).tile].cols >= 128);
+  CHECK_EQ(kGemmTiles[gemm_sm90_plan(linear(1024, 1024, 1024), device).tile].cols, 64);
+  CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
+  CHECK(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split > 1);
+}
+
+void refusals() {
+  GemmCall c = linear(64, 64, 64);
+  c.a.data = g_memory + 2;
+  CHECK(gemm_not_tma(c));
+  c = linear(64, 64, 60);
+  c.a.row = 60;
+  CHECK(gemm_not_tma(c));
+  c = linear(64, 64, 64);
+  c.a.row = 0;
+  CHECK(gemm_not_tma(c));
+  c = linear(64, 64, 0);
+  CHECK(gemm_not_tma(c));
+  c = linear(64, 64, 64);
+  c.d.row = 66;
+  CHECK(!gemm_not_tma(c) && !gemm_wide(c));
+}
+
+}  // namespace
+
+int main() {
+  schedules();
+  plans();
+  choices();
+  refusals();
+  return check::report("gemm_config");
+}
