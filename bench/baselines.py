@@ -173,6 +173,8 @@ def upsample_nearest_2x(a):
 
 
 def gemm(a):
+    if a.D == "f32" and a.T != "f32":
+        return {"d": torch.mm(a.a, a.b, out_dtype=torch.float32)}
     return {"d": torch.matmul(a.a, a.b) if a.beta == 0 else torch.addmm(a.c, a.a, a.b, beta=a.beta, alpha=a.alpha)}
 
 

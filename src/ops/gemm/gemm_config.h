@@ -18,13 +18,18 @@ struct GemmTileInfo {
   const char* name;
   int rows, cols;
   GemmShare share;
+  bool pingpong;  // each warpgroup has a tile of its own, and stores it while the other one multiplies
   float efficiency;
+  bool full;          // also with activations, gates and c
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"128x256", 128, 256, GemmShare::kB, 0.93f, true},   {"256x128", 256, 128, GemmShare::kB, 0.92f, false},
-    {"128x192", 128, 192, GemmShare::kB, 0.93f, false},  {"128x128", 128, 128, GemmShare::kNone, 0.85f, true},
-    {"128x64", 128, 64, GemmShare::kNone, 0.62f, false},
+    {"128x256", 128, 256, GemmShare::kB, false, 0.93f, true, true},
+    {"256x128", 256, 128, GemmShare::kB, false, 0.92f, false, false},
+    {"128x192", 128, 192, GemmShare::kB, false, 0.93f, false, false},
+    {"128x128 ping-pong", 128, 128, GemmShare::kB, true, 0.80f, true, false},
+    {"128x128", 128, 128, GemmShare::kNone, false, 0.85f, true, true},
+    {"128x64", 128, 64, GemmShare::kNone, false, 0.62f, true, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 // Swapped: 128 of n by so many of m.
@@ -33,9 +38,9 @@ constexpr int kGemmSwapCount = 4;
 
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  if (finish == GemmFinish::kF32) return t.cols == 128 && t.rows == 128;
-  if (!along_k || finish == GemmFinish::kFull) return t.every_layout;
-  return true;
+  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && !t.pingpong;
+  if (!along_k) return t.every_layout;
+  return t.full || finish != GemmFinish::kFull;
 }
 
 struct GemmPlan {
@@ -68,6 +73,12 @@ inline bool gemm_wide(const GemmCall& c) {
          (!c.c.data || (c.c.col == 1 && gemm_rows_aligned(c.c, c.out, 16)));
 }
 
+// Why the results can't be moved that way, or null. The copy engine stores whole units of 16 bytes, past the end of a row too.
+inline const char* gemm_not_wide(const GemmCall& c) {
+  if (!gemm_wide(c)) return "rows of c or d are not on 16-byte boundaries";
+  return c.n_out * dtype_bytes(c.out) % 16 ? "rows of d are not a whole number of 16 bytes" : nullptr;
+}
+
 inline GemmFinish gemm_finish(const GemmCall& c) {
   if (c.out != c.in) return GemmFinish::kF32;
   return c.plain() && !c.c.data ? GemmFinish::kPlain : GemmFinish::kFull;
@@ -91,12 +102,12 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
 constexpr float kGemmFixedCycles = 5000;    // launch, first loads, last stores: some 3 us
-constexpr float kGemmStoreCycles = 12;      // for a column of a tile
+constexpr float kGemmStoreCycles = 16;      // for a column of a tile
 constexpr float kGemmL2BytesPerCycle = 46;  // into one SM while all of them load
-constexpr float kGemmJoinCycles = 1500;     // of a split: the blocks of a cluster find each other
-constexpr float kGemmJoinBytesPerCycle = 60;
-constexpr float kGemmStreamCycles = 7000;  // a piece to memory, and the others from there
-constexpr int kGemmMaxSplit = 8;           // blocks of a cluster
+constexpr float kGemmJoinCycles = 2500;     // of a split: the blocks of a cluster find each other
+constexpr float kGemmJoinBytesPerCycle = 30;
+constexpr float kGemmStreamCycles = 15000;  // a piece to memory, and the others from there
+constexpr int kGemmMaxSplit = 8;            // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
@@ -126,12 +137,15 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
-  const float compute = t.rows * t.cols / 32.f / t.efficiency;
+  // (The widest tile with c and an activation has to do with three stages in its ring instead of four.)
+  const float slower = t.cols == 256 && gemm_finish(c) == GemmFinish::kFull ? 0.9f : 1.f;
+  const float compute = t.rows * t.cols / 32.f / (t.efficiency * slower);
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   const float bytes = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy;
   const float block = compute > bytes / kGemmL2BytesPerCycle ? compute : bytes / kGemmL2BytesPerCycle;
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
-  plan.cycles = kGemmFixedCycles + waves * (s.k_blocks * block + kGemmStoreCycles * t.cols);
+  const float stores = kGemmStoreCycles * t.cols * (t.pingpong ? 1 : waves);
+  plan.cycles = kGemmFixedCycles + waves * s.k_blocks * block + stores;
   return plan;
 }
 

@@ -175,13 +175,16 @@ bool is_matrix(const Matrix& x, int64_t rows, int64_t columns) {
 const char* why_not(const GemmCall& c, const Device& device) {
   if (!c.plain() || c.out_scale != 1.f) return "the library's epilogues are not used";
   if (c.k == 0) return "k is 0";
+  // In place it rounds the product before it adds c (seen with 13.0), and with alpha 0 it does not always read c.
+  if (c.alpha == 0.f) return "alpha is 0";
+  if (c.c.data && c.c.data == c.d.data) return "d is c";
   if (!is_matrix(c.a, c.m, c.k) || !is_matrix(c.b, c.k, c.n)) return "a or b is neither row- nor column-major";
   if (c.d.col != 1 || c.d.row < c.n || (c.c.data && (c.c.col != 1 || c.c.row < c.n)))
     return "the rows of c or d are not contiguous, or overlap";
   const int64_t most = 0x7fffffff;
   if (c.m > most || c.n > most || c.k > most || c.batch > most) return "a dim is 2^31 or larger";
   if (device.id.id < 0 || device.id.id >= kMaxDevices) return "more than 64 devices";
-  if (!api().Matmul) return "cuBLASLt cannot be loaded";
+  if (!api().Matmul) return "no cuBLASLt library is found";
   return nullptr;
 }
 

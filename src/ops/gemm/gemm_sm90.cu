@@ -10,7 +10,9 @@ namespace ek {
 namespace {
 
 // wgmma is an instruction of compute capability 9.0 alone: there is no code for newer GPUs.
-const char* not_hopper(const Device& device) { return device.target == 90 ? nullptr : "for compute capability 9.0 only"; }
+const char* not_hopper(const Device& device) {
+  return device.target == 90 ? nullptr : "for compute capability 9.0 only";
+}
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = not_hopper(device)) return why;
@@ -19,10 +21,9 @@ const char* why_not(const GemmCall& c, const Device& device) {
     if (c.act != EK_ACTIVATION_NONE || c.gated) return "an f32 result of 16-bit inputs with an activation";
     if (!gemm_rows_aligned(c.d, c.out, 8) || (c.c.data && !gemm_rows_aligned(c.c, c.out, 8)))
       return "rows of c or d are not on 8-byte boundaries";
-  } else if (!gemm_wide(c)) {
-    return "rows of c or d are not on 16-byte boundaries";
+    return nullptr;
   }
-  return nullptr;
+  return gemm_not_wide(c);
 }
 
 const char* why_not_split(const GemmCall& c, const Device& device) {

@@ -14,8 +14,8 @@ ek_status gemm_sm90_run_tile(const GemmCall& c, const GemmPlan& plan, const Laun
     constexpr GemmTileInfo kInfo = kGemmTiles[kTile];
     if (plan.tile != kTile) return gemm_sm90_run_tile<T, kTransA, kTransB, kFinish, kTile + 1>(c, plan, l);
     if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB, kFinish))
-      return gemm_sm90_launch<
-          GemmSm90Tile<T, kInfo.rows / 2, kInfo.cols, false, kInfo.share, kTransA, kTransB, kFinish>>(c, plan, l);
+      return gemm_sm90_launch<GemmSm90Tile<T, kInfo.pingpong ? kInfo.rows : kInfo.rows / 2, kInfo.cols, kInfo.pingpong,
+                                           kInfo.share, kTransA, kTransB, kFinish>>(c, plan, l);
   }
   return fail(l.context, EK_STATUS_INTERNAL, "gemm_sm90: a plan for a tile that is not built");
 }

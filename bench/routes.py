@@ -1,0 +1,71 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Writes the routing rules of `gemm` for a measured GPU from its committed results: for each n x k that was timed, ranges of
+m with the row that was fastest there. A row of our own is kept unless another is faster by more than 2 %, the noise of the
+board.
+
+bench/routes.py [--results FOLDER]    rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
+"""
+
+import argparse
+import json
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+NOISE = 0.02
+TABLES = {"h200": "NVIDIA_H200"}
+HEAD = """\
+# Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from
+# bench/results/h200/gemm.json; shapes that are not here are left to the order of the rows and the plans of gemm_config.h.
+"""
+
+
+def plain(entry):
+    return entry["op"] == "gemm" and entry["dtype"] == "bf16" and not entry["attrs"] and not entry["pdl"]
+
+
+def best(entries):
+    fastest = min(entries, key=lambda e: e["us"])
+    own = min((e for e in entries if "cublaslt" not in e["row"]), key=lambda e: e["us"])
+    return own if own["us"] <= fastest["us"] * (1 + NOISE) else fastest
+
+
+def ranges(times):
+    """m -> row, as (first, last, row) with neighbours of the same row joined. A time speaks for the m's down to the one
+    that was measured before it, and at most down to half."""
+    found = []
+    before = 0
+    for m, row in sorted(times.items()):
+        first = max(before + 1, m // 2 + 1)
+        if found and found[-1][2] == row and found[-1][1] == first - 1:
+            found[-1] = (found[-1][0], m, row)
+        else:
+            found.append((first, m, row))
+        before = m
+    return found
+
+
+def rules(result):
+    cases = {}
+    for e in filter(plain, result["cases"]):
+        d = e["dims"]
+        if e["case"].count(" ") == 0:  # the usual layout
+            cases.setdefault((d["n"], d["k"]), {}).setdefault(d["m"], []).append(e)
+    for (n, k), by_m in sorted(cases.items()):
+        for first, last, row in ranges({m: best(entries)["row"] for m, entries in by_m.items()}):
+            yield f"gemm T=bf16 D=bf16 n={n} k={k} m={first}..{last} : {row}"
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
+    folder = parser.parse_args().results
+    result = json.loads((folder / "gemm.json").read_text())
+    lines = list(rules(result))
+    path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
+    path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))
+    print(f"{len(lines)} rules in {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
