@@ -12,6 +12,8 @@ STAGES = ("test", "memcheck", "racecheck", "bench")
 CORE = "core"  # stands beside the families: tests that belong to none
 
 INCLUDE = re.compile(r'^#include "(ops/[^"]+)"', re.M)
+OP = re.compile(r"^\[(\w+)\]", re.M)
+TABLES = "src/dispatch/tables"
 
 # What every family's kernels are made of or chosen by. Generated files follow from these and from the schema, and one
 # family must not go stale because another gained an op, so they are left out.
@@ -35,8 +37,8 @@ def files(*paths, root=ROOT):
     return sorted(q for q in found if "_gen." not in q.name and "__pycache__" not in q.parts)
 
 
-def digest(paths, root=ROOT):
-    h = hashlib.sha256()
+def digest(paths, root=ROOT, extra=""):
+    h = hashlib.sha256(extra.encode())
     for p in paths:
         h.update(f"{p.relative_to(root)}\0".encode())
         h.update(hashlib.sha256(p.read_bytes()).digest())
@@ -55,16 +57,22 @@ def included(paths, root=ROOT):
     return sorted(found)
 
 
+def routes(family, root=ROOT):
+    """The rules of the measured tables that speak of a family's ops."""
+    ops = set(OP.findall((root / "schema" / f"{family}.toml").read_text()))
+    lines = [line for p in files(TABLES, root=root) for line in p.read_text().splitlines()]
+    return "\n".join(line for line in lines if line.split(" ")[0] in ops)
+
+
 def family_hash(family, stage, root=ROOT):
     """Of what a result of this stage depends on. A changed test or case is a test or case that has not run."""
-    shared = files(*SHARED, root=root)
+    shared = [p for p in files(*SHARED, root=root) if root / TABLES not in p.parents]
     if family == CORE:
         return digest(shared, root)
     own = files(f"src/ops/{family}", root=root)
     asked = f"bench/cases/{family}.toml" if stage == "bench" else f"tests/ops/{family}"
-    return digest(
-        sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", asked, root=root)]), root
-    )
+    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", asked, root=root)])
+    return digest(paths, root, routes(family, root) if stage == "bench" else "")
 
 
 def build_hash(root=ROOT):

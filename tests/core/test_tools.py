@@ -14,6 +14,8 @@ sys.path.insert(0, str(ROOT))
 
 from tools import lint, sources  # noqa: E402
 
+TABLE = "src/dispatch/tables/GPU.table"
+
 SCHEMA = """[twice]
 doc = "y = 2 x."
 dtypes = { T = ["f32"] }
@@ -190,3 +192,14 @@ def test_counts_come_from_the_folders_of_the_tests(gpu_check, tmp_path):
         "norm": {"passed": 1, "failed": 1, "skipped": 0},
         "core": {"passed": 1, "failed": 0, "skipped": 1},
     }
+
+
+def test_a_route_speaks_for_the_bench_of_its_family_only(tmp_path):
+    def hashes_with(rule):
+        for path, text in (("schema/norm.toml", "[rms_norm]\n"), ("schema/gemm.toml", "[gemm]\n"), (TABLE, rule)):
+            (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / path).write_text(text)
+        return {(f, s): sources.family_hash(f, s, tmp_path) for f in ("norm", "gemm") for s in ("test", "bench")}
+
+    before, after = hashes_with("gemm m=1 : gemm_a\n"), hashes_with("gemm m=1 : gemm_b\n")
+    assert [key for key in before if before[key] != after[key]] == [("gemm", "bench")]
