@@ -127,6 +127,8 @@ def tour(place, dtype, rows, dim):
     ok &= visit(place, "add", [x, residual], np.add(*f64(x, residual)), half_ulp)
     ok &= visit(place, "cast", [x], *f64(x), to_other, dtype=other.name)
     ok &= visit(place, "transpose_2d", [x], f64(x)[0].T, 0.0)
+    a, b = make(rows, 512), (make(512, 1024) / np.float32(512**0.5)).astype(dtype)
+    ok &= visit(place, "gemm", [a, b], np.matmul(*f64(a, b)), half_ulp, ("d",))
     return ok
 
 
