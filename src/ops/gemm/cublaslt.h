@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What gemm_cublaslt.cu calls of cuBLASLt (12 and 13), found in the process or by dlopen: never linked, so that the
+// What gemm_cublaslt_cuda.cpp calls of cuBLASLt (12 and 13), found in the process or by dlopen: never linked, so that the
 // library is no dependency. Values and sizes are those of NVIDIA's documented C interface.
 #pragma once
 

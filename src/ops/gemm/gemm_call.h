@@ -40,7 +40,8 @@ struct GemmCall {
 
 namespace gemm_detail {
 
-// The last two dims of a tensor; the stride of a dim of size 1 says nothing and is taken as that of a dense matrix.
+// The last two dims of a tensor. The stride of a dim of size 1 is never used, but rows refuse by strides, and must refuse
+// one row or one batch just as they would several: it is kept if several could lie so, else taken as a dense tensor's.
 inline Matrix matrix_of(const Tensor& t) {
   if (!t) return {};
   const int r = t.ndim - 2, c = t.ndim - 1;
@@ -51,9 +52,10 @@ inline Matrix matrix_of(const Tensor& t) {
   if (t.shape[c] == 1 && t.shape[r] != 1 && x.row != 1) x.col = 1;
   if (t.shape[r] == 1) {
     if (t.shape[c] == 1) x.col = 1;
-    x.row = x.col == 1 ? (t.shape[c] + 15) / 16 * 16 : 1;
+    x.row = x.col != 1 ? 1 : t.stride[r] < t.shape[c] ? t.shape[c] : t.stride[r];
   }
-  if (t.ndim == 3 && t.shape[0] > 1) x.batch = t.stride[0];
+  const int64_t size = t.shape[r] * t.shape[c];
+  if (t.ndim == 3) x.batch = t.shape[0] == 1 && t.stride[0] < size ? size : t.stride[0];
   return x;
 }
 

@@ -76,6 +76,7 @@ inline bool gemm_wide(const GemmCall& c) {
 // Why the results can't be moved that way, or null. The copy engine stores whole units of 16 bytes, past the end of a row too.
 inline const char* gemm_not_wide(const GemmCall& c) {
   if (!gemm_wide(c)) return "rows of c or d are not on 16-byte boundaries";
+  if (c.c.data && c.m > 1 && c.c.row == 0) return "the rows of c are all the same one";
   return c.n_out * dtype_bytes(c.out) % 16 ? "rows of d are not a whole number of 16 bytes" : nullptr;
 }
 
@@ -84,11 +85,16 @@ inline GemmFinish gemm_finish(const GemmCall& c) {
   return c.plain() && !c.c.data ? GemmFinish::kPlain : GemmFinish::kFull;
 }
 
+// Room for the sums of an index and a tile in 32 bits.
+constexpr int64_t kGemmMaxDim = (int64_t{1} << 31) - 4096;
+
 // Why the copy engine can't read the operands, or null.
 inline const char* gemm_not_tma(const GemmCall& c) {
   if (c.in == EK_DTYPE_F32) return "16-bit inputs only";
-  if (c.k == 0) return "k is 0";
-  if (c.m > 0x7fffffff || c.n > 0x7fffffff || c.k > 0x7fffffff) return "a dim is 2^31 or more";
+  if (c.m == 0 || c.n == 0 || c.k == 0 || c.batch == 0) return "a dim is 0";
+  if (c.m > kGemmMaxDim || c.n > kGemmMaxDim || c.k > kGemmMaxDim) return "a dim is 2^31 or nearly so";
+  // Tiles are counted in 32 bits.
+  if (static_cast<double>(c.batch) * (c.m / 128 + 1) * (c.n / 8 + 1) > kGemmMaxDim) return "too many tiles";
   if (!gemm_rows_aligned(c.a, c.in, 16)) return "rows or columns of a are not contiguous on 16-byte boundaries";
   if (!gemm_rows_aligned(c.b, c.in, 16)) return "rows or columns of b are not contiguous on 16-byte boundaries";
   if ((c.m > 1 && c.a.row == 0) || (c.n > 1 && c.b.col == 0) || (c.k > 1 && (c.a.col == 0 || c.b.row == 0)))

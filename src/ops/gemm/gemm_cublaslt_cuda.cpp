@@ -175,6 +175,7 @@ bool is_matrix(const Matrix& x, int64_t rows, int64_t columns) {
 const char* why_not(const GemmCall& c, const Device& device) {
   if (!c.plain() || c.out_scale != 1.f) return "the library's epilogues are not used";
   if (c.k == 0) return "k is 0";
+  if (c.in == EK_DTYPE_BF16 && device.target < 80) return "no bf16 before compute capability 8.0";
   // In place it rounds the product before it adds c (seen with 13.0), and with alpha 0 it does not always read c.
   if (c.alpha == 0.f) return "alpha is 0";
   if (c.c.data && c.c.data == c.d.data) return "d is c";

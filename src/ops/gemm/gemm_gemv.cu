@@ -191,6 +191,7 @@ __global__ void __launch_bounds__(kGemvThreads, resident(kRows)) gemv_across(con
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (c.m > kGemvMostRows) return "more than 8 rows of a";
+  if (c.n == 0 || c.batch == 0) return "a dim is 0";
   const GemmLayout layout = gemm_layout_of_b(c);
   if (layout == GemmLayout::kNeither) return "rows or columns of b do not lie on 16-byte boundaries";
   if (layout == GemmLayout::kAlongK && gemm_layout_of_a(c) != GemmLayout::kAlongK)

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What both kernels of gemm_gemv.cu share: sums over a warp, over the blocks that split k, and the way out.
+// What the kernels of gemm_gemv.cu share: sums over a warp, over the blocks that split k, and the way out.
 #pragma once
 
 #include "cuda/pdl.cuh"
@@ -19,7 +19,7 @@ struct GemvParams {
 };
 
 // Sums N values (a power of two) over the lanes whose number differs in the bits kMost, kMost / 2 ... 1 * kLeast. Each
-// step halves the values a lane keeps, so that N values cost about N shuffles. Value lane_value() of the lane ends in v[0].
+// step halves the values a lane keeps, so that N values cost about N shuffles. What is left ends in v[0].
 template <int N, int kMost, int kLeast>
 __device__ __forceinline__ void gemv_lane_sums(float (&v)[N]) {
   const int lane = threadIdx.x % 32;

@@ -98,7 +98,7 @@ inline int gemv_bulk_piece(const GemmCall& c, const GemvConfig& g, const Device&
   return g.rows >= 4 && gemv_bulk_smem(c, g.rows, kBulkSmall) <= most ? kBulkSmall : 0;
 }
 
-// Parts of a batch run one after the other and take the same workspace: never more than a grid's y has room for.
+// Parts of a batch run one after the other and take the same workspace: never more than a grid's z has room for.
 inline int64_t gemv_slab(const GemmCall& c) { return c.batch < 65535 ? c.batch : 65535; }
 
 }  // namespace ek

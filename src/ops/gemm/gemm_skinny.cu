@@ -12,7 +12,8 @@ namespace {
 const char* why_not(const GemmCall& c, const Device&) {
   if (c.in == EK_DTYPE_F32) return "16-bit inputs only";
   if (c.m > 16) return "m is more than 16";
-  if (c.k == 0 || c.k % 8 || c.k > 0x7fffffff) return "k is not a positive multiple of 8, below 2^31";
+  if (c.n == 0 || c.batch == 0) return "a dim is 0";
+  if (c.k == 0 || c.k % 8 || c.k > kGemmMaxDim) return "k is not a positive multiple of 8, below 2^31";
   if (c.b.row != 1 || !gemm_rows_aligned(c.b, c.in, 16)) return "columns of b are not contiguous on 16-byte boundaries";
   if (c.a.col != 1 || !gemm_rows_aligned(c.a, c.in, 16)) return "rows of a are not contiguous on 16-byte boundaries";
   if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "rows of c or d are not contiguous";

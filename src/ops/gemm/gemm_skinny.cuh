@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm for few rows of a (m <= 32): all the time goes into reading b once, so b goes from memory straight into the
+// gemm for few rows of a (m <= 16): all the time goes into reading b once, so b goes from memory straight into the
 // registers of mma.sync, without shared memory, barriers or a second kernel. b is contiguous along k (PyTorch's weights).
 //
-// A block has 16 or 32 columns of d; its eight warps share k, and add up their sums in shared memory at the end.
+// A block has 16 columns of d at a time; its eight warps share k, and add up their sums in shared memory at the end.
 // mma multiplies 16 of n by 8 of m by 16 of k. Which k is which does not matter as long as a and b agree, so a lane takes
 // 8 neighbours of k in one 16-byte load and calls them two pairs of k for each of two mma:
 //   lane l of b: columns l / 4 and l / 4 + 8, k = 8 (l % 4) ...        lane l of a: row l / 4, the same k

@@ -9,9 +9,13 @@ namespace ek {
 
 namespace {
 
-// wgmma is an instruction of compute capability 9.0 alone: there is no code for newer GPUs.
-const char* not_hopper(const Device& device) {
+// wgmma is an instruction of compute capability 9.0 alone, and only of code for sm_90a: anything else is compiled empty.
+const char* not_hopper([[maybe_unused]] const Device& device) {
+#ifdef EINKORN_SM90A
   return device.target == 90 ? nullptr : "for compute capability 9.0 only";
+#else
+  return "built without code for sm_90a";
+#endif
 }
 
 const char* why_not(const GemmCall& c, const Device& device) {

@@ -82,6 +82,7 @@ class GemmSm90Epilogue {
       store_swapped(acc);
     } else {
       if (p_.epilogue.bias) {
+        if (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);  // the bias of the tile before has been read
 #pragma unroll
         for (int i = 0; i < kBiasRegisters; ++i)
           if (thread_ + 128 * i < kCols) bias_[thread_ + 128 * i] = bias_ahead_[i];
@@ -199,6 +200,7 @@ class GemmSm90Epilogue {
   // Columns of a box of the TMA store: 64, or 32 where the tile is not a multiple of that.
   static constexpr int chunk(int cols) { return cols % 64 == 0 ? 64 : 32; }
   static constexpr int kChunkCols = chunk(kCols);
+  static constexpr bool kOddChunks = kParts * (kCols / kChunkCols) % 2 == 1;
 
   // Where 8 columns, the c8-th of the tile, of a row lie in the staging: swizzled as the TMA store expects.
   template <int kOutCols>
@@ -235,8 +237,14 @@ class GemmSm90Epilogue {
 #pragma unroll
       for (int g = 0; g < kCols / 32; ++g) {  // 32 columns at a time: 16 values
         if (kChunked && g * 32 % kChunkCols == 0) {
-          // The chunk before the last one has left its half of the staging.
-          if (thread_ == 0) tma_store_wait_read<1>();
+          // The chunk before the last one has left its half of the staging. With an odd number of chunks a tile begins
+          // with the half that the one before ended with, and that one must have left too.
+          if (thread_ == 0) {
+            if (kOddChunks && i == 0 && g == 0)
+              tma_store_wait_read();
+            else
+              tma_store_wait_read<1>();
+          }
           barrier_sync(kStoreBarrier + wg_, 128);
         }
         float z[16];
