@@ -26,6 +26,8 @@ SHAPES = {
         *ODD, *EVEN, *itertools.product((1, 5, 8, 31, 64, 128, 200), (64, 120, 256), (64, 72, 512)),
         (700, 1536, 2048), (1024, 1024, 1024), (1030, 2048, 64), (40, 4096, 4104), (8, 6144, 4096), (1, 4096, 14336),
         (4096, 72, 520), (130, 8192, 1024), (1000, 1000, 1000), (513, 1032, 8200),
+        # Several tiles one after the other in every block of a large GPU, of each kind of tile.
+        (33000, 64, 64), (26331, 136, 320), (3000, 3008, 200),
     ],
 }  # fmt: skip
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too

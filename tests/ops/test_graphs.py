@@ -10,6 +10,7 @@ from harness import AUTO, Prepared, Refused, rows
 from harness.memory import Arena
 
 REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
+CALLS = 10  # in a graph of overlapping launches
 
 
 def test_capture_and_replay(spec, cuda, level):
@@ -34,6 +35,33 @@ def test_capture_and_replay(spec, cuda, level):
             arena.upload(p.block)
             graph.replay()
             assert np.array_equal(arena.download(p.nbytes), eager[i % 4]), f"{row}: replay {i} differs, {p.case}"
+
+
+def test_overlapping_launches(spec, cuda, level):
+    """Calls one after the other, each of which may begin before the one before has ended, give the bits of plain ones."""
+    prepared = Prepared(spec, spec.case(spec.combos()[-1], 1024, 0, (64,)))
+    places = []
+    for flags in (("tf32",), ("tf32", "pdl")):
+        context = einkorn.Context(cuda, flags=flags, stream=einkorn.Stream(cuda))
+        places.append((context, Arena(cuda, prepared.nbytes, context)))
+    for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
+        after = []
+        try:
+            for context, arena in places:
+                prepared.run(cuda, row, context, arena)  # grows the workspace
+                context.force(spec.op, None if row == AUTO else row)
+                with context.capture() as graph:
+                    for _ in range(CALLS):
+                        prepared.call(arena, context)
+                context.force(spec.op, None)
+                for _ in range(REPLAYS[level] // 5 if after else 1):
+                    arena.upload(prepared.block)
+                    graph.replay()
+                    after.append(arena.download(prepared.nbytes))
+        except Refused:
+            continue
+        for i, block in enumerate(after[1:]):
+            assert np.array_equal(block, after[0]), f"{row}: overlapping replay {i} differs, {prepared.case}"
 
 
 def test_workspace_can_not_grow_in_a_capture(cuda):
