@@ -149,7 +149,13 @@ void refusals() {
   c = linear(64, 64, 64);
   c.a.row = 0;
   CHECK(gemm_not_tma(c));
-  c = linear(64, 64, 0);
+  // Nothing to plan, and nothing to divide by.
+  CHECK(gemm_not_tma(linear(64, 64, 0)));
+  CHECK(gemm_not_tma(linear(64, 0, 64)));
+  CHECK(gemm_not_tma(linear(0, 64, 64)));
+  CHECK(gemm_not_tma(linear(64, int64_t{1} << 31, 64)));
+  c = linear(64, 64, 64);
+  c.batch = int64_t{1} << 31;
   CHECK(gemm_not_tma(c));
   c = linear(64, 64, 64);
   c.d.row = 66;

@@ -65,6 +65,14 @@ def test_1000_repeats(device, level):
                 context.force("gemm", None)
 
 
+@pytest.mark.parametrize("size", [(0, 8, 16), (8, 0, 16), (0, 0, 0), (200, 0, 64), (0, 128, 64)])
+def test_explain_of_nothing(device, size):
+    """What would run for an empty product can be asked too: plans must not divide by its tiles."""
+    prepared = Prepared(SPEC, SPEC.case((("T", "bf16"), ("D", "bf16")), size, 1, strides="columns:b"))
+    arena = Arena.at_least(device, prepared.nbytes)
+    assert "-> gemm_" in einkorn.Context(device).explain("gemm", **prepared.arguments(arena))
+
+
 def test_outputs_are_allocated_as_asked():
     """d is as a, as c where there is one, or as dtype says; views of NumPy arrays in any order will do."""
     a, w = np.ones((3, 8), np.float16), np.ones((5, 8), np.float16)
