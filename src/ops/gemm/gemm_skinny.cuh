@@ -21,11 +21,11 @@ constexpr int kSkinnyStep = 32;  // of k in one load of a warp
 struct GemmSkinnyParams {
   const void* a;  // [m, k]
   const void* b;  // [n, k]
-  const void* c;  // [m, n_out] or nullptr
+  const void* c;  // [m, n], half as many columns if gated, or nullptr
   void* d;
   int64_t a_row, b_col, c_row, d_row;
   int64_t a_batch, b_batch, c_batch, d_batch;
-  int64_t m, n, k, n_out;
+  int64_t m, n, k;
   GemmEpilogue epilogue;
   bool gated, constant_b, out_f32;
 };
