@@ -46,8 +46,8 @@ void every_block_once(const GemmSchedule& s) {
       while (walk.next(s, &work)) {
         work = gemm_slice(s, work, rank);
         CHECK(work.k_begin < work.k_end);
-        for (int k = work.k_begin; k < work.k_end; ++k) ++seen[static_cast<size_t>(work.tile) * s.k_blocks + k];
-        if (s.split > 1 || work.k_end - work.k_begin == s.k_blocks) continue;
+        for (int k = work.k_begin; k < work.k_end; k += work.k_step) ++seen[static_cast<size_t>(work.tile) * s.k_blocks + k];
+        if (s.split > 1 || work.k_blocks() == s.k_blocks) continue;
         ++pieces[work.tile];
         const GemmPieces p = gemm_pieces(s, work.tile);
         CHECK(p.first <= worker && worker <= p.last);

@@ -58,6 +58,9 @@ EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
 struct GemmWork {
   int32_t tile;
   int32_t k_begin, k_end;  // in k blocks
+  int32_t k_step = 1;
+
+  EK_HOST_DEVICE int32_t k_blocks() const { return (k_end - k_begin + k_step - 1) / k_step; }
 };
 
 // The pieces of one worker, one after the other: its share of the streamed tiles, then whole ones.
@@ -76,7 +79,7 @@ class GemmWalk {
       return true;
     }
     if (tile_ >= s.tiles()) return false;
-    *work = {tile_, 0, s.k_blocks};
+    *work = {tile_, 0, s.k_blocks, 1};
     tile_ += s.workers;
     return true;
   }
@@ -86,12 +89,10 @@ class GemmWalk {
   int32_t tile_;
 };
 
-// The part of a tile that block `rank` of a splitting cluster takes.
+// The part of a tile that block `rank` of a splitting cluster takes: every split-th k block, so that the blocks of the
+// cluster together read longer runs of memory at a time.
 EK_HOST_DEVICE GemmWork gemm_slice(const GemmSchedule& s, GemmWork work, int rank) {
-  if (s.split == 1) return work;
-  const int32_t each = s.k_blocks / s.split, rest = s.k_blocks % s.split;
-  work.k_begin = rank * each + (rank < rest ? rank : rest);
-  work.k_end = work.k_begin + each + (rank < rest ? 1 : 0);
+  if (s.split > 1) work.k_begin = rank, work.k_step = s.split;
   return work;
 }
 

@@ -182,16 +182,16 @@ __device__ __forceinline__ void gemm_produce(const GemmSm90Params& p, const Gemm
   // Constant weights of the first stages come before the wait for the kernels ahead of us. The ring is empty: no waiting.
   int early = 0;
   if (p.constant_b && more) {
-    early = min(Tile::kStages, work.k_end - work.k_begin);
+    early = min(Tile::kStages, work.k_blocks());
     for (int i = 0; i < early; ++i) {
       mbarrier_expect(&smem.full[i], Tile::kStageBytes);
-      load_constant(at, work.k_begin + i, i);
+      load_constant(at, work.k_begin + i * work.k_step, i);
     }
   }
   pdl_wait();
 
   while (more) {
-    for (int kb = work.k_begin; kb < work.k_end; ++kb, ring.next()) {
+    for (int kb = work.k_begin; kb < work.k_end; kb += work.k_step, ring.next()) {
       if (early > 0) {
         --early;
       } else {
@@ -324,7 +324,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
       const GemmWork work = next;
       more = walk.next(p.schedule, &next);
       if (more) next = gemm_slice(p.schedule, next, rank);
-      const int k_blocks = work.k_end - work.k_begin;
+      const int k_blocks = work.k_blocks();
       if (Tile::kPingpong && turn % 2 != wg) {
         ring.skip(k_blocks);
         continue;

@@ -52,7 +52,7 @@ class GemmSm90Epilogue {
     col_ = at.col;
     batch_ = at.batch;
     c_asked_ = false;
-    whole_ = work.k_end - work.k_begin == p_.schedule.k_blocks;
+    whole_ = work.k_blocks() == p_.schedule.k_blocks;
     if constexpr (!Tile::kSwap) {
       if (p_.epilogue.bias) {
 #pragma unroll
