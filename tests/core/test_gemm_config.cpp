@@ -45,9 +45,10 @@ void every_block_once(const GemmSchedule& s) {
       GemmWork work;
       while (walk.next(s, &work)) {
         work = gemm_slice(s, work, rank);
-        CHECK(work.k_begin < work.k_end);
-        for (int k = work.k_begin; k < work.k_end; k += work.k_step) ++seen[static_cast<size_t>(work.tile) * s.k_blocks + k];
-        if (s.split > 1 || work.k_blocks() == s.k_blocks) continue;
+        CHECK(work.k_count > 0);
+        for (int i = 0; i < work.k_count; ++i)
+          ++seen[static_cast<size_t>(work.tile) * s.k_blocks + work.k_begin + i * work.k_step];
+        if (s.split > 1 || work.k_count == s.k_blocks) continue;
         ++pieces[work.tile];
         const GemmPieces p = gemm_pieces(s, work.tile);
         CHECK(p.first <= worker && worker <= p.last);

@@ -57,10 +57,8 @@ EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
 // A piece of a tile.
 struct GemmWork {
   int32_t tile;
-  int32_t k_begin, k_end;  // in k blocks
-  int32_t k_step = 1;
-
-  EK_HOST_DEVICE int32_t k_blocks() const { return (k_end - k_begin + k_step - 1) / k_step; }
+  int32_t k_begin, k_count;  // in k blocks
+  int32_t k_step;
 };
 
 // The pieces of one worker, one after the other: its share of the streamed tiles, then whole ones.
@@ -73,9 +71,10 @@ class GemmWalk {
     if (at_ < end_) {
       work->tile = at_ / s.k_blocks;
       work->k_begin = at_ - work->tile * s.k_blocks;
-      const int32_t left = end_ - at_;
-      work->k_end = work->k_begin + left < s.k_blocks ? work->k_begin + left : s.k_blocks;
-      at_ += work->k_end - work->k_begin;
+      const int32_t left = end_ - at_, rest = s.k_blocks - work->k_begin;
+      work->k_count = left < rest ? left : rest;
+      work->k_step = 1;
+      at_ += work->k_count;
       return true;
     }
     if (tile_ >= s.tiles()) return false;
@@ -92,8 +91,8 @@ class GemmWalk {
 // The part of a tile that block `rank` of a splitting cluster takes: every split-th k block, so that the blocks of the
 // cluster together read longer runs of memory at a time.
 EK_HOST_DEVICE GemmWork gemm_slice(const GemmSchedule& s, GemmWork work, int rank) {
-  if (s.split > 1) work.k_begin = rank, work.k_step = s.split;
-  return work;
+  if (s.split == 1) return work;
+  return {work.tile, rank, (s.k_blocks - rank + s.split - 1) / s.split, s.split};
 }
 
 // The workers that have a piece of a streamed tile, in the order of k.

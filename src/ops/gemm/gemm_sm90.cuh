@@ -155,59 +155,78 @@ struct GemmOrigin {
   }
 };
 
-// Producer: one thread walks the work, of which it has the first piece, and keeps the ring full.
+// Producer: one thread walks the work and keeps the ring full.
 template <class Tile>
-__device__ __forceinline__ void gemm_produce(const GemmSm90Params& p, const GemmSmem<Tile>& smem, GemmWalk walk,
-                                             GemmWork work, GemmOrigin<Tile> at, bool more, uint32_t rank) {
-  const auto load_a = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem.ring + stage * Tile::kStageBytes, &p.a,
-                                                                         kb * kTileK, at.row, at.batch * p.a_batch,
-                                                                         &smem.full[stage], rank);
-  };
-  const auto load_b = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
-        smem.ring + stage * Tile::kStageBytes + Tile::kABytes, &p.b, kb * kTileK, at.col, at.batch * p.b_batch,
-        &smem.full[stage], rank);
-  };
-  // The constant operand: what the caller calls b.
-  const auto load_constant = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    Tile::kSwap ? load_a(at, kb, stage) : load_b(at, kb, stage);
-  };
-  const auto load_other = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    Tile::kSwap ? load_b(at, kb, stage) : load_a(at, kb, stage);
-  };
+class GemmProducer {
+ public:
+  __device__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
+                          const GemmWork& first, bool more, uint32_t rank)
+      : p_(p),
+        smem_(smem),
+        walk_(walk),
+        work_(first),
+        at_(p.schedule, more ? first.tile : 0, rank),
+        more_(more),
+        rank_(rank) {}
 
-  RingAt<Tile::kStages> ring;
-
-  // Constant weights of the first stages come before the wait for the kernels ahead of us. The ring is empty: no waiting.
-  int early = 0;
-  if (p.constant_b && more) {
-    early = min(Tile::kStages, work.k_blocks());
-    for (int i = 0; i < early; ++i) {
-      mbarrier_expect(&smem.full[i], Tile::kStageBytes);
-      load_constant(at, work.k_begin + i * work.k_step, i);
+  // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
+  __device__ __forceinline__ void fill() {
+    if (more_) done_ = min(Tile::kStages, work_.k_count);
+    for (int i = 0; i < done_; ++i) {
+      mbarrier_expect(&smem_.full[i], Tile::kStageBytes);
+      if (p_.constant_b) load_b(i, i);
     }
+    pdl_wait();
+    for (int i = 0; i < done_; ++i) {
+      if (!p_.constant_b) load_b(i, i);
+      load_a(i, i);
+    }
+    ring_.skip(done_);
   }
-  pdl_wait();
 
-  while (more) {
-    for (int kb = work.k_begin; kb < work.k_end; kb += work.k_step, ring.next()) {
-      if (early > 0) {
-        --early;
-      } else {
-        mbarrier_wait(&smem.empty[ring.stage], ring.phase ^ 1);
-        mbarrier_expect(&smem.full[ring.stage], Tile::kStageBytes);
-        load_constant(at, kb, ring.stage);
+  __device__ __forceinline__ void run() {
+    while (more_) {
+      for (int i = done_; i < work_.k_count; ++i, ring_.next()) {
+        mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
+        mbarrier_expect(&smem_.full[ring_.stage], Tile::kStageBytes);
+        load_b(i, ring_.stage);
+        load_a(i, ring_.stage);
       }
-      load_other(at, kb, ring.stage);
-    }
-    more = walk.next(p.schedule, &work);
-    if (more) {
-      work = gemm_slice(p.schedule, work, rank);
-      at = GemmOrigin<Tile>(p.schedule, work.tile, rank);
+      done_ = 0;
+      more_ = walk_.next(p_.schedule, &work_);
+      if (!more_) break;
+      work_ = gemm_slice(p_.schedule, work_, rank_);
+      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, rank_);
     }
   }
-}
+
+ private:
+  // The i-th k block of the piece. a and b are the caller's: a swapped product has them the other way round.
+  __device__ __forceinline__ void load_a(int i, int stage) { Tile::kSwap ? load_cols(i, stage) : load_rows(i, stage); }
+  __device__ __forceinline__ void load_b(int i, int stage) { Tile::kSwap ? load_rows(i, stage) : load_cols(i, stage); }
+
+  __device__ __forceinline__ int k_of(int i) const { return (work_.k_begin + i * work_.k_step) * kTileK; }
+  __device__ __forceinline__ void load_rows(int i, int stage) {
+    gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem_.ring + stage * Tile::kStageBytes, &p_.a,
+                                                                         k_of(i), at_.row, at_.batch * p_.a_batch,
+                                                                         &smem_.full[stage], rank_);
+  }
+  __device__ __forceinline__ void load_cols(int i, int stage) {
+    gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
+        smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b, k_of(i), at_.col, at_.batch * p_.b_batch,
+        &smem_.full[stage], rank_);
+  }
+
+  const GemmSm90Params& p_;
+  const GemmSmem<Tile>& smem_;
+  GemmWalk walk_;
+  GemmWork work_;
+  GemmOrigin<Tile> at_;
+  RingAt<Tile::kStages> ring_;
+  bool more_;
+  const uint32_t rank_;
+  int done_ = 0;  // k blocks of the piece that are on their way
+};
 
 // Consumer: one piece of a tile, from the ring into the accumulators.
 // during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
@@ -278,8 +297,12 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   const uint32_t rank = Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0;
   const int worker = blockIdx.x / (Tile::kCluster * split);
 
-  // While one thread sets up the barriers, everybody finds out where to begin.
-  if (threadIdx.x == 128) {
+  GemmWalk walk(p.schedule, worker);
+  GemmWork next;
+  bool more = walk.next(p.schedule, &next);
+  if (more) next = gemm_slice(p.schedule, next, rank);
+  GemmProducer<Tile> producer(p, smem, walk, next, more, rank);
+  if (threadIdx.x == 0) {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 1);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
@@ -290,29 +313,24 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
     mbarrier_fence();
+    // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
+    if (Tile::kCluster == 1) producer.fill();
   }
-  if (threadIdx.x == 32) {
-    tma_prefetch_map(&p.a);
-    tma_prefetch_map(&p.b);
-    if (Tile::kStaged) tma_prefetch_map(&p.d);
-  }
-  GemmWalk walk(p.schedule, worker);
-  GemmWork next;
-  bool more = walk.next(p.schedule, &next);
-  if (more) next = gemm_slice(p.schedule, next, rank);
-  const GemmOrigin<Tile> origin(p.schedule, more ? next.tile : 0, rank);
-  // The other block's barriers must stand before anything is sent there.
-  if (Tile::kCluster > 1 || split > 1) {
-    cluster_arrive_relaxed();
+  __syncwarp();
+  if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
+  if (Tile::kCluster > 1)
     cluster_wait();
-  } else {
+  else
     __syncthreads();
-  }
 
   if (group == 0) {
     if (Tile::kBlocks == 1) registers_give<40>();
-    if (threadIdx.x == 0) gemm_produce<Tile>(p, smem, walk, next, origin, more, rank);
+    if (threadIdx.x == 0) {
+      if (Tile::kCluster > 1) producer.fill();
+      producer.run();
+    }
     __syncwarp();
+    if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
     if (Tile::kBlocks == 1) registers_take<232>();
     const int wg = group - 1;
@@ -324,7 +342,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
       const GemmWork work = next;
       more = walk.next(p.schedule, &next);
       if (more) next = gemm_slice(p.schedule, next, rank);
-      const int k_blocks = work.k_blocks();
+      const int k_blocks = work.k_count;
       if (Tile::kPingpong && turn % 2 != wg) {
         ring.skip(k_blocks);
         continue;

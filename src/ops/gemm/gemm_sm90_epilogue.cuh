@@ -52,7 +52,7 @@ class GemmSm90Epilogue {
     col_ = at.col;
     batch_ = at.batch;
     c_asked_ = false;
-    whole_ = work.k_blocks() == p_.schedule.k_blocks;
+    whole_ = work.k_count == p_.schedule.k_blocks;
     if constexpr (!Tile::kSwap) {
       if (p_.epilogue.bias) {
 #pragma unroll
@@ -164,6 +164,7 @@ class GemmSm90Epilogue {
     const auto slot = [&](int rank) {
       return reinterpret_cast<float4*>(smem_.ring + ((rank - 1) * 2 + wg_) * kBytes) + thread_;
     };
+    cluster_wait();  // the other blocks have set up their barriers
     if (rank_ > 0) {
       mbarrier_wait(smem_.room, 0);
       float4* to = slot(rank_);
