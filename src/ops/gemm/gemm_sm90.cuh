@@ -92,28 +92,36 @@ struct RingAt {
   }
 };
 
+// A block's place in its cluster: which of the blocks that share an operand, and which part of k.
+template <class Tile>
+struct GemmPlace {
+  uint32_t pair, slice;
+  __device__ static GemmPlace of(uint32_t rank) { return {rank % Tile::kCluster, rank / Tile::kCluster}; }
+  __device__ uint32_t neighbour(uint32_t pair) const { return slice * Tile::kCluster + pair; }  // rank
+};
+
 // One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for both blocks.
 template <int kExtent, bool kTrans, bool kShared>
 __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
-                                          uint32_t rank) {
+                                          uint32_t pair, uint32_t slice) {
   constexpr int kParts = kShared ? 2 : 1;
-  constexpr uint16_t kBoth = 3;
+  const uint16_t both = static_cast<uint16_t>(3 << (2 * slice));
   if constexpr (!kTrans) {
     constexpr int kPart = kExtent / kParts;
-    const int first = kShared ? rank * kPart : 0;
+    const int first = kShared ? pair * kPart : 0;
     if constexpr (kShared)
-      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, kBoth);
+      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, both);
     else
       tma_load(smem, map, k, at, batch, full);
   } else {
     constexpr int kBlocks = kExtent / 64 / kParts;
-    const int first = kShared ? rank * kBlocks : 0;
+    const int first = kShared ? pair * kBlocks : 0;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       char* to = smem + (first + i) * 64 * kSwizzleBytes;
       const int x = at + (first + i) * 64;
       if constexpr (kShared)
-        tma_load_multicast(to, map, x, k, batch, full, kBoth);
+        tma_load_multicast(to, map, x, k, batch, full, both);
       else
         tma_load(to, map, x, k, batch, full);
     }
@@ -147,10 +155,10 @@ struct GemmSmem {
 template <class Tile>
 struct GemmOrigin {
   int row, col, batch;
-  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, uint32_t rank) {
+  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, uint32_t pair) {
     const GemmTile t = gemm_tile(s, tile);
-    row = (Tile::kShare == GemmShare::kB ? 2 * t.row + rank : t.row) * Tile::kRows;
-    col = (Tile::kShare == GemmShare::kA ? 2 * t.col + rank : t.col) * Tile::kCols;
+    row = (Tile::kShare == GemmShare::kB ? 2 * t.row + pair : t.row) * Tile::kRows;
+    col = (Tile::kShare == GemmShare::kA ? 2 * t.col + pair : t.col) * Tile::kCols;
     batch = t.batch;
   }
 };
@@ -160,14 +168,14 @@ template <class Tile>
 class GemmProducer {
  public:
   __device__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
-                          const GemmWork& first, bool more, uint32_t rank)
+                          const GemmWork& first, bool more, const GemmPlace<Tile>& place)
       : p_(p),
         smem_(smem),
         walk_(walk),
         work_(first),
-        at_(p.schedule, more ? first.tile : 0, rank),
+        at_(p.schedule, more ? first.tile : 0, place.pair),
         more_(more),
-        rank_(rank) {}
+        place_(place) {}
 
   // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
   __device__ __forceinline__ void fill() {
@@ -195,8 +203,8 @@ class GemmProducer {
       done_ = 0;
       more_ = walk_.next(p_.schedule, &work_);
       if (!more_) break;
-      work_ = gemm_slice(p_.schedule, work_, rank_);
-      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, rank_);
+      work_ = gemm_slice(p_.schedule, work_, place_.slice);
+      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_.pair);
     }
   }
 
@@ -209,12 +217,12 @@ class GemmProducer {
   __device__ __forceinline__ void load_rows(int i, int stage) {
     gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem_.ring + stage * Tile::kStageBytes, &p_.a,
                                                                          k_of(i), at_.row, at_.batch * p_.a_batch,
-                                                                         &smem_.full[stage], rank_);
+                                                                         &smem_.full[stage], place_.pair, place_.slice);
   }
   __device__ __forceinline__ void load_cols(int i, int stage) {
     gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
         smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b, k_of(i), at_.col, at_.batch * p_.b_batch,
-        &smem_.full[stage], rank_);
+        &smem_.full[stage], place_.pair, place_.slice);
   }
 
   const GemmSm90Params& p_;
@@ -224,7 +232,7 @@ class GemmProducer {
   GemmOrigin<Tile> at_;
   RingAt<Tile::kStages> ring_;
   bool more_;
-  const uint32_t rank_;
+  const GemmPlace<Tile> place_;
   int done_ = 0;  // k blocks of the piece that are on their way
 };
 
@@ -232,8 +240,8 @@ class GemmProducer {
 // during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
 template <class Tile, class During, class Issued>
 __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
-                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kCols / 2], During during,
-                                              Issued issued) {
+                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kCols / 2],
+                                              const GemmPlace<Tile>& place, During during, Issued issued) {
 #if EK_HAS_WGMMA
   using Mma = Wgmma<typename Tile::T, Tile::kCols, Tile::kTransA, Tile::kTransB>;
   constexpr int kParts = Tile::kWgRows / 64;
@@ -260,7 +268,8 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     if (previous >= 0 && signals) {
 #pragma unroll
       for (int r = 0; r < Tile::kCluster; ++r)
-        Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+        Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
+                            : mbarrier_arrive(&smem.empty[previous], place.neighbour(r));
     }
     previous = ring->stage;
     if (kb == (k_blocks > 1)) during();
@@ -274,7 +283,8 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
   if (signals) {
 #pragma unroll
     for (int r = 0; r < Tile::kCluster; ++r)
-      Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+      Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
+                          : mbarrier_arrive(&smem.empty[previous], place.neighbour(r));
   }
 #endif
 }
@@ -293,15 +303,15 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const GemmSmem<Tile> smem(raw);
   const int group = threadIdx.x / 128;  // 0: producer, 1 and 2: consumers
-  const int split = Tile::kCluster == 1 ? p.schedule.split : 1;
-  const uint32_t rank = Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0;
+  const int split = p.schedule.split;
+  const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
   const int worker = blockIdx.x / (Tile::kCluster * split);
 
   GemmWalk walk(p.schedule, worker);
   GemmWork next;
   bool more = walk.next(p.schedule, &next);
-  if (more) next = gemm_slice(p.schedule, next, rank);
-  GemmProducer<Tile> producer(p, smem, walk, next, more, rank);
+  if (more) next = gemm_slice(p.schedule, next, place.slice);
+  GemmProducer<Tile> producer(p, smem, walk, next, more, place);
   if (threadIdx.x == 0) {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 1);
@@ -334,14 +344,14 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   } else {
     if (Tile::kBlocks == 1) registers_take<232>();
     const int wg = group - 1;
-    GemmSm90Epilogue<Tile> epilogue(p, smem, wg, rank, worker);
+    GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile::kStages> ring;
     pdl_wait();
     // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units.
     for (int turn = 0; more; ++turn) {
       const GemmWork work = next;
       more = walk.next(p.schedule, &next);
-      if (more) next = gemm_slice(p.schedule, next, rank);
+      if (more) next = gemm_slice(p.schedule, next, place.slice);
       const int k_blocks = work.k_count;
       if (Tile::kPingpong && turn % 2 != wg) {
         ring.skip(k_blocks);
@@ -351,7 +361,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
       epilogue.begin(work);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
-          smem, &ring, k_blocks, wg, acc, [&] { epilogue.during(); },
+          smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
           [&] {
             if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
           });

@@ -39,15 +39,16 @@ class GemmSm90Epilogue {
   static constexpr int kCols = Tile::kCols;
   using Acc = float[kParts][kCols / 2];
 
-  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, uint32_t rank, int worker)
-      : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), rank_(rank), worker_(worker) {
+  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, const GemmPlace<Tile>& place,
+                              int worker)
+      : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), place_(place), worker_(worker) {
     staging_ = smem.staging + wg * Tile::kStagingBytes;
     bias_ = smem.bias + wg * kCols;
   }
 
   // Before the product: where the result will go, and what is needed for it from memory, so that it comes in meanwhile.
   __device__ __forceinline__ void begin(const GemmWork& work) {
-    const GemmOrigin<Tile> at(p_.schedule, work.tile, rank_);
+    const GemmOrigin<Tile> at(p_.schedule, work.tile, place_.pair);
     row_ = at.row + (Tile::kPingpong ? 0 : wg_ * Tile::kWgRows);
     col_ = at.col;
     batch_ = at.batch;
@@ -72,7 +73,7 @@ class GemmSm90Epilogue {
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
   __device__ __forceinline__ bool join(const GemmWork& work, Acc& acc) {
-    if constexpr (Tile::kCluster == 1)
+    if constexpr (!Tile::kPingpong)
       if (p_.schedule.split > 1) return join_split(acc);
     return join_pieces(work, acc);
   }
@@ -124,7 +125,7 @@ class GemmSm90Epilogue {
     uint32_t* told = reinterpret_cast<uint32_t*>(smem_.arrived + 2) + wg_;
     if (thread_ == 0) {
       // The barrier has put the other threads' stores before this one's release.
-      uint32_t* counter = p_.counters + (work.tile * Tile::kCluster + rank_) * 2 + (Tile::kPingpong ? 0 : wg_);
+      uint32_t* counter = p_.counters + (work.tile * Tile::kCluster + place_.pair) * 2 + (Tile::kPingpong ? 0 : wg_);
       const bool last = atomic_add_ordered(counter, 1) == static_cast<uint32_t>(pieces.last - pieces.first);
       if (last) *counter = 0;
       *told = last;
@@ -161,24 +162,24 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ bool join_split(Acc& acc) {
     constexpr int kBytes = kVectors * 128 * 16;  // of a warpgroup
     const int split = p_.schedule.split;
-    const auto slot = [&](int rank) {
-      return reinterpret_cast<float4*>(smem_.ring + ((rank - 1) * 2 + wg_) * kBytes) + thread_;
+    const auto slot = [&](int slice) {
+      return reinterpret_cast<float4*>(smem_.ring + ((slice - 1) * 2 + wg_) * kBytes) + thread_;
     };
-    cluster_wait();  // the other blocks have set up their barriers
-    if (rank_ > 0) {
+    if (Tile::kCluster == 1) cluster_wait();  // the other blocks have set up their barriers
+    if (place_.slice > 0) {
       mbarrier_wait(smem_.room, 0);
-      float4* to = slot(rank_);
+      float4* to = slot(place_.slice);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        cluster_store_async(to + v * 128, &smem_.arrived[wg_], 0, make_float4(x[0], x[1], x[2], x[3]));
+        cluster_store_async(to + v * 128, &smem_.arrived[wg_], place_.pair, make_float4(x[0], x[1], x[2], x[3]));
       }
       return false;
     }
     barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
     if (thread_ == 0) {
       mbarrier_expect(&smem_.arrived[wg_], (split - 1) * kBytes);
-      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r);
+      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r * Tile::kCluster + place_.pair);
     }
     mbarrier_wait(&smem_.arrived[wg_], 0);
     for (int r = 1; r < split; ++r) {
@@ -213,7 +214,7 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
-    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + rank_;
+    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.pair;
     float* at = p_.partials + (slot * Tile::kRows + (Tile::kPingpong ? 0 : wg_ * Tile::kWgRows)) * kCols;
     return reinterpret_cast<float4*>(at) + thread_;
   }
@@ -465,7 +466,7 @@ class GemmSm90Epilogue {
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
   const int wg_, thread_;
-  const uint32_t rank_;
+  const GemmPlace<Tile> place_;
   const int worker_;
   char* staging_;
   float* bias_;
