@@ -28,6 +28,8 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"256x128", 256, 128, GemmShare::kB, false, 0.92f, false, false},
     {"128x192", 128, 192, GemmShare::kB, false, 0.93f, false, false},
     {"128x128 ping-pong", 128, 128, GemmShare::kB, true, 0.80f, true, false},
+    {"128x128 pairs sharing b", 128, 128, GemmShare::kB, false, 0.86f, true, false},
+    {"128x128 pairs sharing a", 128, 128, GemmShare::kA, false, 0.86f, true, false},
     {"128x128", 128, 128, GemmShare::kNone, false, 0.85f, true, true},
     {"128x64", 128, 64, GemmShare::kNone, false, 0.62f, true, false},
 };
@@ -38,10 +40,13 @@ constexpr int kGemmSwapCount = 4;
 
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && !t.pingpong;
+  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && t.share == GemmShare::kNone;
   if (!along_k) return t.every_layout;
   return t.full || finish != GemmFinish::kFull;
 }
+
+// Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
+constexpr bool gemm_tile_splits(const GemmTileInfo& t) { return !t.pingpong && t.rows * t.cols <= 128 * 128; }
 
 struct GemmPlan {
   int tile = -1;  // of kGemmTiles, or of kGemmSwapCols
@@ -162,9 +167,11 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
-  if (t.share != GemmShare::kNone) return plan;
+  if (!gemm_tile_splits(t)) return plan;
+  const int cluster = t.share == GemmShare::kNone ? 1 : 2;
   const float block = (plan.cycles - kGemmFixedCycles - kGemmStoreCycles * t.cols) / s.k_blocks;
-  for (int split = 2; split <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split <= device.processors;
+  for (int split = 2;
+       split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split * cluster <= device.processors;
        ++split) {
     const int sums = (split - 1) * t.rows * t.cols * 4;  // they end in the ring of one block
     if (sums > kGemmRingBytes) break;

@@ -51,9 +51,9 @@ struct GemmSm90Tile {
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
-  static_assert(kStages * kStageBytes >= (kSwap                        ? kGemmSwapRingBytes
-                                          : kShare == GemmShare::kNone ? kGemmRingBytes
-                                                                       : 0),
+  static_assert(kStages * kStageBytes >= (kSwap                                      ? kGemmSwapRingBytes
+                                          : !kPingpong && kRows * kCols <= 128 * 128 ? kGemmRingBytes
+                                                                                     : 0),
                 "the plan counts on a larger ring for the sums of a split");
 };
 
@@ -206,6 +206,9 @@ class GemmProducer {
       work_ = gemm_slice(p_.schedule, work_, place_.slice);
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_.pair);
     }
+    // The other block of a pair still reports that it is done with what was sent to it; this one must not end before.
+    if (Tile::kCluster > 1)
+      for (int i = 0; i < Tile::kStages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
   }
 
  private:
@@ -370,11 +373,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     epilogue.end();
   }
   pdl_launch();
-  if constexpr (Tile::kCluster > 1) {
-    // The other block may still send tiles and arrivals here.
-    cluster_arrive_relaxed();
-    cluster_wait();
-  }
 #endif
 }
 
