@@ -80,7 +80,7 @@ void schedules() {
     for (int cols : {1, 2, 9})
       for (int k_blocks : {1, 5, 16, 67})
         for (int workers : {1, 4, 7, 66}) {
-          GemmSchedule s = gemm_schedule(rows, cols, 2, k_blocks);
+          GemmSchedule s(rows, cols, 2, k_blocks);
           s.workers = workers;
           every_tile_once(s);
           every_block_once(s);
@@ -90,7 +90,7 @@ void schedules() {
           }
           s.streamed = 0;
           for (int split = 2; split <= 8 && split <= k_blocks; ++split) {
-            s.split = split;
+            s.cut(split);
             every_block_once(s);
           }
         }

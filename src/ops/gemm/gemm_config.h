@@ -10,6 +10,8 @@ namespace ek {
 
 // What the two blocks of a cluster have in common: nothing (no cluster), the tile of b, or the tile of a.
 enum class GemmShare { kNone, kB, kA };
+// What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
+enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
 enum class GemmFinish { kPlain, kFull, kF32, kSwap };
 
@@ -50,7 +52,7 @@ constexpr bool gemm_tile_splits(const GemmTileInfo& t) { return !t.pingpong && t
 
 struct GemmPlan {
   int tile = -1;  // of kGemmTiles, or of kGemmSwapCols
-  GemmSchedule schedule = {};
+  GemmSchedule schedule;
   float cycles = 0;  // predicted
 };
 
@@ -123,17 +125,6 @@ constexpr int kGemmMaxSplit = 8;            // blocks of a cluster
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
 
-inline GemmSchedule gemm_schedule(int64_t rows, int64_t cols, int64_t batch, int64_t k_blocks) {
-  GemmSchedule s = {};
-  s.rows = static_cast<int32_t>(rows);
-  s.cols = static_cast<int32_t>(cols);
-  s.batch = static_cast<int32_t>(batch);
-  s.k_blocks = static_cast<int32_t>(k_blocks);
-  s.group = 8;
-  s.split = 1;
-  return s;
-}
-
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
   const GemmTileInfo& t = kGemmTiles[tile];
@@ -141,7 +132,7 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const int cluster = pair_rows * pair_cols;
   GemmPlan plan;
   plan.tile = tile;
-  plan.schedule = gemm_schedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch,
+  plan.schedule = GemmSchedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch,
                                 gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = device.processors / cluster;
@@ -180,7 +171,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
     if (plan.tile >= 0 && cycles >= plan.cycles) continue;
     plan.tile = tile;
     plan.cycles = cycles;
-    s.split = split;
+    s.cut(split);
   }
   return plan;
 }
@@ -231,7 +222,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   for (plan.tile = 0; kGemmSwapCols[plan.tile] < c.m && plan.tile < kGemmSwapCount - 1; ++plan.tile) {
   }
   const int cols = kGemmSwapCols[plan.tile];
-  plan.schedule = gemm_schedule(gemm_ceil(c.n, 128), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(c.n, 128), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four.
@@ -239,7 +230,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const int64_t fill = cols <= 16 ? device.processors * 3 / 2 : device.processors * 3 / 4;
   while (s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
          s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
-    ++s.split;
+    s.cut(s.split + 1);
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
   if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
     s.streamed = static_cast<int32_t>(tiles);

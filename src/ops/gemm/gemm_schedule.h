@@ -8,17 +8,35 @@
 // split: the worker is a cluster of so many blocks, each of which takes an equal part of the k of every tile (split-K).
 #pragma once
 
-#include "core/tensor.h"
+#include "core/divider.h"
 
 namespace ek {
 
 struct GemmSchedule {
-  int32_t rows, cols, batch;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
-  int32_t k_blocks;
-  int32_t group;     // rows of tiles that are walked together, column by column: their operands stay in L2
-  int32_t streamed;  // tiles that are cut along k
-  int32_t workers;
-  int32_t split;
+  int32_t rows = 0, cols = 0, batch = 0;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
+  int32_t k_blocks = 0;
+  int32_t group = 0;     // rows of tiles that are walked together, column by column: their operands stay in L2
+  int32_t streamed = 0;  // tiles that are cut along k
+  int32_t workers = 0;
+  int32_t split = 1;
+  Divider per_matrix, per_group, in_group, in_last;  // tiles: of a batch, of a group, in a column of it, of the last one
+  Divider by_split;
+
+  GemmSchedule() = default;
+  GemmSchedule(int64_t rows_, int64_t cols_, int64_t batch_, int64_t k_blocks_)
+      : rows(static_cast<int32_t>(rows_)),
+        cols(static_cast<int32_t>(cols_)),
+        batch(static_cast<int32_t>(batch_)),
+        k_blocks(static_cast<int32_t>(k_blocks_)),
+        group(rows_ < 8 ? static_cast<int32_t>(rows_) : 8),
+        per_matrix(rows_ * cols_),
+        per_group(group * cols_),
+        in_group(group),
+        in_last(rows % group ? rows % group : group) {}
+  void cut(int parts) {
+    split = parts;
+    by_split = Divider(parts);
+  }
 
   EK_HOST_DEVICE int32_t tiles() const { return rows * cols * batch; }
   EK_HOST_DEVICE int32_t streamed_blocks() const { return streamed * k_blocks; }  // the plan keeps it below 2^31
@@ -42,15 +60,13 @@ struct GemmTile {
 
 EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
   GemmTile tile;
-  const int32_t per_matrix = s.rows * s.cols;
-  tile.batch = index / per_matrix;
-  index -= tile.batch * per_matrix;
-  const int32_t per_group = s.group * s.cols;
-  const int32_t first = index / per_group * s.group;
-  const int32_t rows = s.rows - first < s.group ? s.rows - first : s.group;
-  index %= per_group;
-  tile.row = first + index % rows;
-  tile.col = index / rows;
+  tile.batch = s.per_matrix.divide(index);
+  index -= tile.batch * (s.rows * s.cols);
+  const int32_t group = s.per_group.divide(index), first = group * s.group;
+  index -= group * (s.group * s.cols);
+  const bool last = s.rows - first < s.group;
+  tile.col = last ? s.in_last.divide(index) : s.in_group.divide(index);
+  tile.row = first + index - tile.col * (last ? s.rows - first : s.group);
   return tile;
 }
 
@@ -92,7 +108,7 @@ class GemmWalk {
 // cluster together read longer runs of memory at a time.
 EK_HOST_DEVICE GemmWork gemm_slice(const GemmSchedule& s, GemmWork work, int rank) {
   if (s.split == 1) return work;
-  return {work.tile, rank, (s.k_blocks - rank + s.split - 1) / s.split, s.split};
+  return {work.tile, rank, static_cast<int32_t>(s.by_split.divide(s.k_blocks - rank + s.split - 1)), s.split};
 }
 
 // The workers that have a piece of a streamed tile, in the order of k.

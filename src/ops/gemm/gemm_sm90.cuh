@@ -4,7 +4,8 @@
 //   gemm_schedule.h        which worker computes which part of which tile
 //   gemm_sm90.cuh          the ring and the main loop (here)
 //   gemm_sm90_epilogue.cuh from the accumulators to d
-// Cooperative: both warpgroups share a tile. Ping-pong: each has its own, and stores it while the other one multiplies.
+// GemmGroups: the warpgroups share a tile, by rows or by columns, or each has its own (ping-pong) and stores it while the
+// other one multiplies.
 #pragma once
 
 #include "cuda/cluster.cuh"
@@ -15,44 +16,47 @@
 
 namespace ek {
 
-// A tile of the kernel. `rows` and `cols` are those of d; kSwap: d is stored transposed, so that rows are the n of the
-// caller, and cols, which wgmma takes in steps of 8, the m.
-template <class T_, int kWgRows_, int kCols_, bool kPingpong_, GemmShare kShare_, bool kTransA_, bool kTransB_,
-          GemmFinish kFinish_>
+// A tile of the kernel. `rows` and `cols` are those of d. Turned and swapped tiles compute the transpose of what the caller
+// asked for: their rows, which wgmma takes in steps of 64, are the caller's n, and cols, in steps of 8, the caller's m.
+template <class T_, int kWgRows_, int kWgCols_, GemmGroups kGroups_, GemmShare kShare_, bool kTransA_, bool kTransB_,
+          GemmFinish kFinish_, bool kTurned_ = kFinish_ == GemmFinish::kSwap, int kBlocks_ = 1>
 struct GemmSm90Tile {
   using T = T_;
-  static constexpr int kWgRows = kWgRows_;  // rows of a warpgroup
-  static constexpr int kCols = kCols_;
-  static constexpr bool kPingpong = kPingpong_;
+  static constexpr int kWgRows = kWgRows_, kWgCols = kWgCols_;  // of a warpgroup
+  static constexpr GemmGroups kGroups = kGroups_;
+  static constexpr bool kPingpong = kGroups == GemmGroups::kTurns;
   static constexpr GemmShare kShare = kShare_;
   static constexpr bool kTransA = kTransA_, kTransB = kTransB_;  // contiguous along m or n instead of k
   static constexpr GemmFinish kFinish = kFinish_;
-  static constexpr bool kSwap = kFinish == GemmFinish::kSwap;
+  static constexpr bool kSwap = kFinish == GemmFinish::kSwap, kTurned = kTurned_;
   static constexpr bool kStaged = kFinish == GemmFinish::kPlain || kFinish == GemmFinish::kFull;
   // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
-  static constexpr int kBlocks = kSwap && kCols <= 16 ? 2 : 1;
+  static constexpr int kBlocks = kBlocks_;
 
-  static constexpr int kRows = kPingpong ? kWgRows : 2 * kWgRows;
+  static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
+  static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
   static constexpr int kCluster = kShare == GemmShare::kNone ? 1 : 2;  // not counting a split of k
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Each warpgroup stages its part of d: as the TMA store reads it, or transposed in f32, padded against bank conflicts.
-  static constexpr int kSwapPitch = kWgRows + 4;
-  static constexpr int kStagingBytes = kSwap                           ? kCols * kSwapPitch * 4
-                                       : kFinish == GemmFinish::kFull  ? kWgRows * kCols * 2
-                                       : kFinish == GemmFinish::kPlain ? 2 * 64 * (kCols % 64 ? 32 : 64) * 2
+  // Each warpgroup stages its part of d: as the TMA store reads it, or 64 rows at a time, transposed in f32, padded against
+  // bank conflicts. Plain: two chunks in turn, which leaves more room for the ring.
+  static constexpr int kSwapPitch = 64 + 4;
+  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr int kStagingBytes = kSwap                           ? kWgCols * kSwapPitch * 4
+                                       : kFinish == GemmFinish::kFull  ? kWgRows * kWgCols * 2
+                                       : kFinish == GemmFinish::kPlain ? 2 * kChunkBytes
                                                                        : 0;
-  static constexpr int kBiasBytes = kSwap ? 0 : kCols * 4;
-  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 256;  // the last for barriers
-  static constexpr int kMaxStages = 12;
+  static constexpr int kBiasBytes = kTurned ? 0 : kWgCols * 4;
+  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 512;  // the last for barriers
+  static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
   static_assert(kStages * kStageBytes >= (kSwap                                      ? kGemmSwapRingBytes
-                                          : !kPingpong && kRows * kCols <= 128 * 128 ? kGemmRingBytes
+                                          : !kPingpong && !kTurned && kRows * kCols <= 128 * 128 ? kGemmRingBytes
                                                                                      : 0),
                 "the plan counts on a larger ring for the sums of a split");
 };
@@ -212,9 +216,9 @@ class GemmProducer {
   }
 
  private:
-  // The i-th k block of the piece. a and b are the caller's: a swapped product has them the other way round.
-  __device__ __forceinline__ void load_a(int i, int stage) { Tile::kSwap ? load_cols(i, stage) : load_rows(i, stage); }
-  __device__ __forceinline__ void load_b(int i, int stage) { Tile::kSwap ? load_rows(i, stage) : load_cols(i, stage); }
+  // The i-th k block of the piece. a and b are the caller's: a turned product has them the other way round.
+  __device__ __forceinline__ void load_a(int i, int stage) { Tile::kTurned ? load_cols(i, stage) : load_rows(i, stage); }
+  __device__ __forceinline__ void load_b(int i, int stage) { Tile::kTurned ? load_rows(i, stage) : load_cols(i, stage); }
 
   __device__ __forceinline__ int k_of(int i) const { return (work_.k_begin + i * work_.k_step) * kTileK; }
   __device__ __forceinline__ void load_rows(int i, int stage) {
@@ -243,15 +247,18 @@ class GemmProducer {
 // during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
 template <class Tile, class During, class Issued>
 __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
-                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kCols / 2],
+                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
                                               const GemmPlace<Tile>& place, During during, Issued issued) {
 #if EK_HAS_WGMMA
-  using Mma = Wgmma<typename Tile::T, Tile::kCols, Tile::kTransA, Tile::kTransB>;
+  using Mma = Wgmma<typename Tile::T, Tile::kWgCols, Tile::kTransA, Tile::kTransB>;
   constexpr int kParts = Tile::kWgRows / 64;
   constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 rows of m or n by 64 of k
   const bool signals = threadIdx.x % 128 == 0;
-  const uint32_t first_a = smem_address(smem.ring) + (Tile::kPingpong ? 0 : wg * kParts * kBlockBytes);
-  const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes;
+  static_assert(!Tile::kTransB || Tile::kGroups != GemmGroups::kCols || Tile::kWgCols % 64 == 0, "");
+  const uint32_t first_a =
+      smem_address(smem.ring) + (Tile::kGroups == GemmGroups::kRows ? wg * kParts * kBlockBytes : 0);
+  const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes +
+                           (Tile::kGroups == GemmGroups::kCols ? wg * Tile::kWgCols * kSwizzleBytes : 0);
   int previous = -1;
 
   for (int kb = 0; kb < k_blocks; ++kb, ring->next()) {
@@ -282,7 +289,7 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
 #pragma unroll
   for (int i = 0; i < kParts; ++i)
 #pragma unroll
-    for (int j = 0; j < Tile::kCols / 2; ++j) wgmma_hold(acc[i][j]);
+    for (int j = 0; j < Tile::kWgCols / 2; ++j) wgmma_hold(acc[i][j]);
   if (signals) {
 #pragma unroll
     for (int r = 0; r < Tile::kCluster; ++r)
@@ -308,28 +315,34 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   const int group = threadIdx.x / 128;  // 0: producer, 1 and 2: consumers
   const int split = p.schedule.split;
   const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
-  const int worker = blockIdx.x / (Tile::kCluster * split);
+  const int worker = cluster_id();
 
+  if (threadIdx.x == 0) {
+    tma_prefetch_map(&p.a);
+    tma_prefetch_map(&p.b);
+  }
   GemmWalk walk(p.schedule, worker);
   GemmWork next;
   bool more = walk.next(p.schedule, &next);
   if (more) next = gemm_slice(p.schedule, next, place.slice);
   GemmProducer<Tile> producer(p, smem, walk, next, more, place);
-  if (threadIdx.x == 0) {
-    for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(&smem.full[i], 1);
-      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
+  if (threadIdx.x < 32) {
+    const int lane = threadIdx.x;
+    if (lane < Tile::kStages) {
+      mbarrier_init(&smem.full[lane], 1);
+      mbarrier_init(&smem.empty[lane], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
     }
-    mbarrier_init(&smem.c_full[0], 1);
-    mbarrier_init(&smem.c_full[1], 1);
-    mbarrier_init(smem.room, 2);
-    mbarrier_init(&smem.arrived[0], 1);
-    mbarrier_init(&smem.arrived[1], 1);
+    if (lane < 2) {
+      mbarrier_init(&smem.c_full[lane], 1);
+      mbarrier_init(&smem.arrived[lane], 1);
+    }
+    if (lane == 2) mbarrier_init(smem.room, 2);
     mbarrier_fence();
+    __syncwarp();
     // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
-    if (Tile::kCluster == 1) producer.fill();
+    if (Tile::kCluster == 1 && lane == 0) producer.fill();
+    __syncwarp();
   }
-  __syncwarp();
   if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
   if (Tile::kCluster > 1)
     cluster_wait();
@@ -337,7 +350,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     __syncthreads();
 
   if (group == 0) {
-    if (Tile::kBlocks == 1) registers_give<40>();
+    if (Tile::kBlocks == 1) registers_give<72>();
     if (threadIdx.x == 0) {
       if (Tile::kCluster > 1) producer.fill();
       producer.run();
@@ -345,7 +358,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     __syncwarp();
     if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
-    if (Tile::kBlocks == 1) registers_take<232>();
+    if (Tile::kBlocks == 1) registers_take<216>();
     const int wg = group - 1;
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile::kStages> ring;
@@ -360,7 +373,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
         ring.skip(k_blocks);
         continue;
       }
-      float acc[Tile::kWgRows / 64][Tile::kCols / 2];
+      float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
       epilogue.begin(work);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
