@@ -116,12 +116,12 @@ void plans() {
         const GemmPlan plan = gemm_sm90_plan(c, device);
         CHECK(plan.tile >= 0 && plan.schedule.split == 1 && plan.schedule.streamed == 0);
         const GemmTileInfo& t = kGemmTiles[plan.tile];
-        check_plan(plan, device, t.rows, t.cols, t.share == GemmShare::kNone ? 1 : 2, 1);
+        check_plan(plan, device, t.rows, t.cols, gemm_sharing(t.share), 1);
         const GemmPlan split = gemm_sm90_split_plan(c, device);
         if (split.tile >= 0) {
           const GemmTileInfo& u = kGemmTiles[split.tile];
           CHECK((split.schedule.split > 1) != (split.schedule.streamed > 0));
-          check_plan(split, device, u.rows, u.cols, u.share == GemmShare::kNone ? 1 : 2, 1);
+          check_plan(split, device, u.rows, u.cols, gemm_sharing(u.share), 1);
         }
         if (m <= 64) {
           const GemmPlan swap = gemm_sm90_swap_plan(c, device);

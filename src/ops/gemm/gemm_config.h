@@ -8,8 +8,12 @@
 
 namespace ek {
 
-// What the two blocks of a cluster have in common: nothing (no cluster), the tile of b, or the tile of a.
-enum class GemmShare { kNone, kB, kA };
+// What the blocks of a cluster have in common: nothing (no cluster), two of them the tile of b, two the tile of a, or four
+// of them, two by two, one of each.
+enum class GemmShare { kNone, kB, kA, kBoth };
+constexpr bool gemm_shares_a(GemmShare s) { return s == GemmShare::kA || s == GemmShare::kBoth; }
+constexpr bool gemm_shares_b(GemmShare s) { return s == GemmShare::kB || s == GemmShare::kBoth; }
+constexpr int gemm_sharing(GemmShare s) { return (gemm_shares_a(s) ? 2 : 1) * (gemm_shares_b(s) ? 2 : 1); }
 // What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
 enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
@@ -128,12 +132,12 @@ constexpr int kGemmSwapRingBytes = 65536;
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  const int pair_rows = t.share == GemmShare::kB ? 2 : 1, pair_cols = t.share == GemmShare::kA ? 2 : 1;
+  const int pair_rows = gemm_shares_b(t.share) ? 2 : 1, pair_cols = gemm_shares_a(t.share) ? 2 : 1;
   const int cluster = pair_rows * pair_cols;
   GemmPlan plan;
   plan.tile = tile;
-  plan.schedule = GemmSchedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch,
-                                gemm_ceil(c.k, 64));
+  plan.schedule =
+      GemmSchedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = device.processors / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
@@ -159,7 +163,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
   if (!gemm_tile_splits(t)) return plan;
-  const int cluster = t.share == GemmShare::kNone ? 1 : 2;
+  const int cluster = gemm_sharing(t.share);
   const float block = (plan.cycles - kGemmFixedCycles - kGemmStoreCycles * t.cols) / s.k_blocks;
   for (int split = 2;
        split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split * cluster <= device.processors;

@@ -13,13 +13,15 @@
 namespace ek {
 
 struct GemmSchedule {
-  int32_t rows = 0, cols = 0, batch = 0;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
+  int32_t rows = 0, cols = 0,
+          batch = 0;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
   int32_t k_blocks = 0;
   int32_t group = 0;     // rows of tiles that are walked together, column by column: their operands stay in L2
   int32_t streamed = 0;  // tiles that are cut along k
   int32_t workers = 0;
   int32_t split = 1;
-  Divider per_matrix, per_group, in_group, in_last;  // tiles: of a batch, of a group, in a column of it, of the last one
+  Divider per_matrix, per_group, in_group,
+      in_last;  // tiles: of a batch, of a group, in a column of it, of the last one
   Divider by_split;
 
   GemmSchedule() = default;

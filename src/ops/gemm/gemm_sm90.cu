@@ -75,7 +75,7 @@ size_t split_workspace(const GemmCall& c, const Device& device) {
   const GemmPlan plan = gemm_sm90_split_plan(c, device);
   if (plan.tile < 0) return 0;
   const GemmTileInfo& t = kGemmTiles[plan.tile];
-  return gemm_streamed_bytes(plan.schedule, t.share == GemmShare::kNone ? 1 : 2, t.rows, t.cols);
+  return gemm_streamed_bytes(plan.schedule, gemm_sharing(t.share), t.rows, t.cols);
 }
 
 ek_status run_swap(const GemmCall& c, const Launch& l) {

@@ -35,7 +35,8 @@ struct GemmSm90Tile {
 
   static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
   static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
-  static constexpr int kCluster = kShare == GemmShare::kNone ? 1 : 2;  // not counting a split of k
+  static constexpr int kCluster = gemm_sharing(kShare);          // not counting a split of k
+  static constexpr int kReaders = kCluster == 4 ? 3 : kCluster;  // blocks that get a part of what one block loads
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
@@ -55,9 +56,9 @@ struct GemmSm90Tile {
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
-  static_assert(kStages * kStageBytes >= (kSwap                                      ? kGemmSwapRingBytes
+  static_assert(kStages * kStageBytes >= (kSwap                                                  ? kGemmSwapRingBytes
                                           : !kPingpong && !kTurned && kRows * kCols <= 128 * 128 ? kGemmRingBytes
-                                                                                     : 0),
+                                                                                                 : 0),
                 "the plan counts on a larger ring for the sums of a split");
 };
 
@@ -96,36 +97,50 @@ struct RingAt {
   }
 };
 
-// A block's place in its cluster: which of the blocks that share an operand, and which part of k.
+// A block's place in its cluster: row and column among the tiles that share operands, and which part of k.
 template <class Tile>
 struct GemmPlace {
-  uint32_t pair, slice;
-  __device__ static GemmPlace of(uint32_t rank) { return {rank % Tile::kCluster, rank / Tile::kCluster}; }
-  __device__ uint32_t neighbour(uint32_t pair) const { return slice * Tile::kCluster + pair; }  // rank
+  uint32_t row, col, slice;
+  __device__ static GemmPlace of(uint32_t rank) {
+    const uint32_t at = rank % Tile::kCluster;
+    const bool by_rows = gemm_shares_b(Tile::kShare);
+    return {by_rows ? at % 2 : 0, by_rows ? at / 2 : at, rank / Tile::kCluster};
+  }
+  // Ranks: blocks of a column of tiles, which share b, are neighbours.
+  __device__ uint32_t rank(uint32_t row, uint32_t col) const {
+    return slice * Tile::kCluster + col * (gemm_shares_b(Tile::kShare) ? 2 : 1) + row;
+  }
+  __device__ uint32_t rank() const { return rank(row, col); }
+  // The i-th of the blocks whose loads this one reads: itself, who shares one operand, who shares the other.
+  __device__ uint32_t loader(int i) const {
+    if (i == 0) return rank();
+    return i == 1 && gemm_shares_b(Tile::kShare) ? rank(row ^ 1, col) : rank(row, col ^ 1);
+  }
+  __device__ uint16_t sharing_a() const { return static_cast<uint16_t>(1 << rank(row, 0) | 1 << rank(row, 1)); }
+  __device__ uint16_t sharing_b() const { return static_cast<uint16_t>(1 << rank(0, col) | 1 << rank(1, col)); }
 };
 
-// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for both blocks.
+// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for `blocks`.
 template <int kExtent, bool kTrans, bool kShared>
 __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
-                                          uint32_t pair, uint32_t slice) {
+                                          uint32_t half, uint16_t blocks) {
   constexpr int kParts = kShared ? 2 : 1;
-  const uint16_t both = static_cast<uint16_t>(3 << (2 * slice));
   if constexpr (!kTrans) {
     constexpr int kPart = kExtent / kParts;
-    const int first = kShared ? pair * kPart : 0;
+    const int first = kShared ? half * kPart : 0;
     if constexpr (kShared)
-      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, both);
+      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, blocks);
     else
       tma_load(smem, map, k, at, batch, full);
   } else {
     constexpr int kBlocks = kExtent / 64 / kParts;
-    const int first = kShared ? pair * kBlocks : 0;
+    const int first = kShared ? half * kBlocks : 0;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       char* to = smem + (first + i) * 64 * kSwizzleBytes;
       const int x = at + (first + i) * 64;
       if constexpr (kShared)
-        tma_load_multicast(to, map, x, k, batch, full, both);
+        tma_load_multicast(to, map, x, k, batch, full, blocks);
       else
         tma_load(to, map, x, k, batch, full);
     }
@@ -159,10 +174,10 @@ struct GemmSmem {
 template <class Tile>
 struct GemmOrigin {
   int row, col, batch;
-  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, uint32_t pair) {
+  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, const GemmPlace<Tile>& place) {
     const GemmTile t = gemm_tile(s, tile);
-    row = (Tile::kShare == GemmShare::kB ? 2 * t.row + pair : t.row) * Tile::kRows;
-    col = (Tile::kShare == GemmShare::kA ? 2 * t.col + pair : t.col) * Tile::kCols;
+    row = (gemm_shares_b(Tile::kShare) ? 2 * t.row + place.row : t.row) * Tile::kRows;
+    col = (gemm_shares_a(Tile::kShare) ? 2 * t.col + place.col : t.col) * Tile::kCols;
     batch = t.batch;
   }
 };
@@ -177,7 +192,7 @@ class GemmProducer {
         smem_(smem),
         walk_(walk),
         work_(first),
-        at_(p.schedule, more ? first.tile : 0, place.pair),
+        at_(p.schedule, more ? first.tile : 0, place),
         more_(more),
         place_(place) {}
 
@@ -208,28 +223,34 @@ class GemmProducer {
       more_ = walk_.next(p_.schedule, &work_);
       if (!more_) break;
       work_ = gemm_slice(p_.schedule, work_, place_.slice);
-      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_.pair);
+      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
-    // The other block of a pair still reports that it is done with what was sent to it; this one must not end before.
+    // The others of a cluster still report that it is done with what was sent to it; this one must not end before.
     if (Tile::kCluster > 1)
       for (int i = 0; i < Tile::kStages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
   }
 
  private:
   // The i-th k block of the piece. a and b are the caller's: a turned product has them the other way round.
-  __device__ __forceinline__ void load_a(int i, int stage) { Tile::kTurned ? load_cols(i, stage) : load_rows(i, stage); }
-  __device__ __forceinline__ void load_b(int i, int stage) { Tile::kTurned ? load_rows(i, stage) : load_cols(i, stage); }
+  __device__ __forceinline__ void load_a(int i, int stage) {
+    Tile::kTurned ? load_cols(i, stage) : load_rows(i, stage);
+  }
+  __device__ __forceinline__ void load_b(int i, int stage) {
+    Tile::kTurned ? load_rows(i, stage) : load_cols(i, stage);
+  }
 
   __device__ __forceinline__ int k_of(int i) const { return (work_.k_begin + i * work_.k_step) * kTileK; }
   __device__ __forceinline__ void load_rows(int i, int stage) {
-    gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem_.ring + stage * Tile::kStageBytes, &p_.a,
-                                                                         k_of(i), at_.row, at_.batch * p_.a_batch,
-                                                                         &smem_.full[stage], place_.pair, place_.slice);
+    constexpr bool kShared = gemm_shares_a(Tile::kShare);
+    gemm_load<Tile::kRows, Tile::kTransA, kShared>(smem_.ring + stage * Tile::kStageBytes, &p_.a, k_of(i), at_.row,
+                                                   at_.batch * p_.a_batch, &smem_.full[stage], place_.col,
+                                                   kShared ? place_.sharing_a() : 0);
   }
   __device__ __forceinline__ void load_cols(int i, int stage) {
-    gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
-        smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b, k_of(i), at_.col, at_.batch * p_.b_batch,
-        &smem_.full[stage], place_.pair, place_.slice);
+    constexpr bool kShared = gemm_shares_b(Tile::kShare);
+    gemm_load<Tile::kCols, Tile::kTransB, kShared>(smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b,
+                                                   k_of(i), at_.col, at_.batch * p_.b_batch, &smem_.full[stage],
+                                                   place_.row, kShared ? place_.sharing_b() : 0);
   }
 
   const GemmSm90Params& p_;
@@ -277,9 +298,9 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     wgmma_wait<1>();
     if (previous >= 0 && signals) {
 #pragma unroll
-      for (int r = 0; r < Tile::kCluster; ++r)
+      for (int r = 0; r < Tile::kReaders; ++r)
         Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
-                            : mbarrier_arrive(&smem.empty[previous], place.neighbour(r));
+                            : mbarrier_arrive(&smem.empty[previous], place.loader(r));
     }
     previous = ring->stage;
     if (kb == (k_blocks > 1)) during();
@@ -292,9 +313,9 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     for (int j = 0; j < Tile::kWgCols / 2; ++j) wgmma_hold(acc[i][j]);
   if (signals) {
 #pragma unroll
-    for (int r = 0; r < Tile::kCluster; ++r)
+    for (int r = 0; r < Tile::kReaders; ++r)
       Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
-                          : mbarrier_arrive(&smem.empty[previous], place.neighbour(r));
+                          : mbarrier_arrive(&smem.empty[previous], place.loader(r));
   }
 #endif
 }
@@ -317,32 +338,27 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
   const int worker = cluster_id();
 
-  if (threadIdx.x == 0) {
-    tma_prefetch_map(&p.a);
-    tma_prefetch_map(&p.b);
-  }
   GemmWalk walk(p.schedule, worker);
   GemmWork next;
   bool more = walk.next(p.schedule, &next);
   if (more) next = gemm_slice(p.schedule, next, place.slice);
   GemmProducer<Tile> producer(p, smem, walk, next, more, place);
-  if (threadIdx.x < 32) {
-    const int lane = threadIdx.x;
-    if (lane < Tile::kStages) {
-      mbarrier_init(&smem.full[lane], 1);
-      mbarrier_init(&smem.empty[lane], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
+  if (threadIdx.x == 0) {
+    // One thread: its barriers are set up by uniform instructions, a lane's own would be slower by half a microsecond.
+    for (int i = 0; i < Tile::kStages; ++i) {
+      mbarrier_init(&smem.full[i], 1);
+      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
     }
-    if (lane < 2) {
-      mbarrier_init(&smem.c_full[lane], 1);
-      mbarrier_init(&smem.arrived[lane], 1);
-    }
-    if (lane == 2) mbarrier_init(smem.room, 2);
+    mbarrier_init(&smem.c_full[0], 1);
+    mbarrier_init(&smem.c_full[1], 1);
+    mbarrier_init(smem.room, 2);
+    mbarrier_init(&smem.arrived[0], 1);
+    mbarrier_init(&smem.arrived[1], 1);
     mbarrier_fence();
-    __syncwarp();
     // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
-    if (Tile::kCluster == 1 && lane == 0) producer.fill();
-    __syncwarp();
+    if (Tile::kCluster == 1) producer.fill();
   }
+  __syncwarp();
   if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
   if (Tile::kCluster > 1)
     cluster_wait();

@@ -44,14 +44,11 @@ class GemmSm90Epilogue {
       : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), place_(place), worker_(worker) {
     staging_ = smem.staging + wg * Tile::kStagingBytes;
     bias_ = smem.bias + wg * kCols;
-    // Arguments lie in constant memory, where the first touch is slow: now, while the first loads are on their way.
-    asm volatile("" ::"r"(p.epilogue.act), "r"(p.rows), "l"(p.d_data), "l"(p.c_row));
-    if (Tile::kStaged && thread_ == 0) tma_prefetch_map(&p.d);
   }
 
   // Before the product: where the result will go, and what is needed for it from memory, so that it comes in meanwhile.
   __device__ __forceinline__ void begin(const GemmWork& work) {
-    const GemmOrigin<Tile> at(p_.schedule, work.tile, place_.pair);
+    const GemmOrigin<Tile> at(p_.schedule, work.tile, place_);
     row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
     col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
@@ -131,7 +128,8 @@ class GemmSm90Epilogue {
     uint32_t* told = reinterpret_cast<uint32_t*>(smem_.arrived + 2) + wg_;
     if (thread_ == 0) {
       // The barrier has put the other threads' stores before this one's release.
-      uint32_t* counter = p_.counters + (work.tile * Tile::kCluster + place_.pair) * 2 + (Tile::kPingpong ? 0 : wg_);
+      uint32_t* counter =
+          p_.counters + (work.tile * Tile::kCluster + place_.rank() % Tile::kCluster) * 2 + (Tile::kPingpong ? 0 : wg_);
       const bool last = atomic_add_ordered(counter, 1) == static_cast<uint32_t>(pieces.last - pieces.first);
       if (last) *counter = 0;
       *told = last;
@@ -178,14 +176,15 @@ class GemmSm90Epilogue {
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        cluster_store_async(to + v * 128, &smem_.arrived[wg_], place_.pair, make_float4(x[0], x[1], x[2], x[3]));
+        cluster_store_async(to + v * 128, &smem_.arrived[wg_], place_.rank() % Tile::kCluster,
+                            make_float4(x[0], x[1], x[2], x[3]));
       }
       return false;
     }
     barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
     if (thread_ == 0) {
       mbarrier_expect(&smem_.arrived[wg_], (split - 1) * kBytes);
-      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r * Tile::kCluster + place_.pair);
+      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r * Tile::kCluster + place_.rank());
     }
     mbarrier_wait(&smem_.arrived[wg_], 0);
     for (int r = 1; r < split; ++r) {
@@ -220,9 +219,8 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
-    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.pair;
-    float* at =
-        p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
+    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.rank() % Tile::kCluster;
+    float* at = p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
