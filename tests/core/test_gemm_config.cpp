@@ -125,8 +125,10 @@ void plans() {
         }
         if (m <= 64) {
           const GemmPlan swap = gemm_sm90_swap_plan(c, device);
-          CHECK(kGemmSwapCols[swap.tile] >= m);
-          check_plan(swap, device, 128, kGemmSwapCols[swap.tile], 1, kGemmSwapCols[swap.tile] <= 16 ? 2 : 1);
+          const GemmSwapTile& v = kGemmSwapTiles[swap.tile];
+          CHECK(v.cols >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
+          CHECK(swap.schedule.split == 1 || v.rows == 128);
+          check_plan(swap, device, v.rows, v.cols, 1, v.blocks);
         }
       }
 }
@@ -135,9 +137,19 @@ void plans() {
 void choices() {
   const Device device = h200();
   CHECK(kGemmTiles[gemm_sm90_plan(linear(8192, 8192, 8192), device).tile].cols >= 128);
-  CHECK_EQ(kGemmTiles[gemm_sm90_plan(linear(1024, 1024, 1024), device).tile].cols, 64);
+  CHECK(gemm_sm90_plan(linear(1024, 1024, 1024), device).schedule.workers >= 64);
   CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
   CHECK(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split > 1);
+  // One wave of tiles as high as that takes.
+  const auto height = [&](int64_t m, int64_t n, int64_t k) {
+    return kGemmSwapTiles[gemm_sm90_swap_plan(linear(m, n, k), device).tile].rows;
+  };
+  CHECK_EQ(height(16, 4096, 1024), 64);
+  CHECK_EQ(height(64, 8192, 8192), 64);
+  CHECK_EQ(height(16, 24576, 1536), 192);
+  CHECK_EQ(height(64, 28672, 4096), 256);
+  CHECK_EQ(height(32, 57344, 8192), 512);
+  CHECK_EQ(height(8, 28672, 4096), 128);
 }
 
 void refusals() {
