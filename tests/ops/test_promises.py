@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from harness import AUTO, Prepared, Refused, rows
 
+SHARDS = 8  # processes of tools/gpu-check
+
 RUNS = {"smoke": 10, "ci": 100, "full": 100}
 MANY = 1000  # entries: more than two blocks for each SM, past which a kernel may load its weights in another order
 HEAVY = 16 << 20  # bytes of 128 entries

@@ -3,6 +3,8 @@ import numpy as np
 from harness import Expected, MatrixSpec
 from harness.matrix import SHAPES, activate, gate, product
 
+SHARDS = 4  # processes of tools/gpu-check
+
 VARIANTS = [
     {"act": "gelu_tanh"}, {"act": "silu", "gated": True}, {"act": "silu"}, {"act": "gelu_erf", "out_scale": 0.5},
     {"act": "relu", "constant_b": True}, {"act": "relu2", "out_scale": -2.0}, {"gated": True, "act": "gelu_tanh"},
