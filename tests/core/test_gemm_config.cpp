@@ -148,8 +148,37 @@ void choices() {
   CHECK_EQ(height(64, 8192, 8192), 64);
   CHECK_EQ(height(16, 24576, 1536), 192);
   CHECK_EQ(height(64, 28672, 4096), 256);
-  CHECK_EQ(height(32, 57344, 8192), 512);
   CHECK_EQ(height(8, 28672, 4096), 128);
+}
+
+// The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
+void every_tile_tested() {
+  constexpr int64_t kSizes[][3] = {
+      {72, 72, 1032},     {160, 3456, 1032},  {5, 4104, 64},      {5, 12288, 64},     {13, 4104, 64},
+      {13, 12288, 136},   {30, 4104, 64},     {60, 4104, 64},     {5, 18000, 64},     {13, 18000, 64},
+      {30, 18000, 64},    {5, 34000, 64},     {13, 34000, 64},    {60, 18000, 64},    {160, 4304, 200},
+      {30, 12288, 64},    {60, 12288, 64},    {160, 10240, 200},  {30, 28672, 64},    {4400, 72, 1032},
+      {520, 4096, 200},   {30, 34000, 64},    {264, 3584, 1032},  {3000, 1032, 200},  {60, 28672, 64},
+      {4400, 520, 1032},  {60, 34000, 64},    {30, 57344, 64},    {9477, 264, 1032},  {264, 10240, 1032},
+      {512, 2112, 2056},  {4096, 1032, 1032}, {3000, 2112, 1032}, {9477, 264, 2056},  {520, 4304, 1032},
+      {4400, 1032, 2056}, {6000, 1032, 1032}, {6000, 1152, 1032}, {4096, 2112, 1032}, {2048, 4096, 72},
+      {1024, 4096, 4104}};
+  const Device device = h200();
+  for (const bool full : {false, true}) {
+    bool seen[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {};
+    for (const auto& size : kSizes) {
+      GemmCall c = linear(size[0], size[1], size[2]);
+      if (full) c.act = EK_ACTIVATION_SILU;
+      seen[gemm_sm90_plan(c, device).tile] = true;
+      if (const int tile = gemm_sm90_split_plan(c, device).tile; tile >= 0) seen[tile] = true;
+      if (c.m <= kGemmSwapMaxM) swapped[gemm_sm90_swap_plan(c, device).tile] = true;
+    }
+    for (int tile = 0; tile < kGemmTileCount; ++tile)
+      if (gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain))
+        check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
+    for (int tile = 0; tile < kGemmSwapCount; ++tile)
+      if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kSwap : GemmFinish::kPlain)) CHECK(swapped[tile]);
+  }
 }
 
 void refusals() {
@@ -181,6 +210,7 @@ int main() {
   schedules();
   plans();
   choices();
+  every_tile_tested();
   refusals();
   return check::report("gemm_config");
 }

@@ -33,23 +33,21 @@ struct GemmTileInfo {
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.87f, true, true},
-    {"256x128", 256, 128, GemmGroups::kRows, GemmShare::kB, false, 0.83f, false, false},
+    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false, true},
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false, false},
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
-    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, true, false},
-    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, true, false},
+    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
+    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false, false},
     {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
-    {"128x128 pairs", 128, 128, GemmGroups::kRows, GemmShare::kB, false, 0.82f, true, false},
     {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true, true},
-    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, true, false},
-    {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.80f, true, false},
-    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, true, false},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false, false},
+    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false, false},
+    {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.76f, true, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, false},
     {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false, false},
-    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.73f, true, false},
-    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, true, false},
-    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, true, false},
+    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, true, false},
+    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, false, false},
+    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -75,11 +73,11 @@ struct GemmSwapTile {
   int blocks;
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},  {128, 8, GemmGroups::kRows, 2},   {192, 8, GemmGroups::kTurns, 1},
-    {64, 16, GemmGroups::kTurns, 2}, {128, 16, GemmGroups::kRows, 2},  {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2}, {128, 32, GemmGroups::kRows, 1},  {192, 32, GemmGroups::kTurns, 1},
-    {256, 32, GemmGroups::kRows, 1}, {512, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1},
-    {128, 64, GemmGroups::kRows, 1}, {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
+    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
+    {64, 16, GemmGroups::kTurns, 2},  {128, 16, GemmGroups::kRows, 2}, {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1}, {192, 32, GemmGroups::kTurns, 1},
+    {256, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1}, {128, 64, GemmGroups::kRows, 1},
+    {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -159,6 +157,7 @@ constexpr float kGemmFixedCycles = 3800;        // launch, first loads, last sto
 constexpr float kGemmClusterCycles = 500;       // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
 constexpr float kGemmL2BytesPerCycle = 53;      // asked for by one SM while all of them load
+constexpr float kGemmFourBytesPerCycle = 64;    // the same in a cluster of four
 constexpr float kGemmSmBytesPerCycle = 55;      // into one SM, what others asked for included
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
@@ -178,8 +177,9 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * pair_rows),
                                gemm_ceil(t.turned ? c.m : c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  // Clusters of four do not fill the parts of the GPU that they must lie in: 128 of 132 SMs.
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = device.processors / cluster - (cluster == 4);
+  // Clusters of four do not fill the parts of the GPU that they must lie in: 120 of 132 SMs.
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
+  const int64_t room = cluster == 4 ? device.processors * 10 / 44 : device.processors / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
@@ -188,11 +188,11 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float compute = t.rows * t.cols / 32.f / (t.efficiency * slower);
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
-  const float came = 128.f * (t.rows + t.cols) / kGemmSmBytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / (cluster == 4 ? kGemmFourBytesPerCycle : kGemmSmBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
-  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) + waves * s.k_blocks * block +
+  plan.cycles = kGemmFixedCycles + kGemmClusterCycles * (cluster / 2) + waves * s.k_blocks * block +
                 kGemmStoreCycles * t.rows * t.cols * (hidden ? 1 : waves);
   return plan;
 }
@@ -229,7 +229,9 @@ inline GemmPlan gemm_plan_stream(const GemmCall& c, const Device& device, int ti
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t rest = tiles % s.workers, whole = tiles / s.workers;
   plan.tile = -1;
-  if (rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers || rest * s.k_blocks > 0x7fffffff) return plan;
+  if (kGemmTiles[tile].turned || rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers ||
+      rest * s.k_blocks > 0x7fffffff)
+    return plan;
   const float wave = (plan.cycles - kGemmFixedCycles) / (whole + 1);
   plan.tile = tile;
   plan.cycles = kGemmFixedCycles + wave * tiles / s.workers + kGemmStreamCycles;
@@ -277,7 +279,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   while (cols < c.m && cols < kGemmSwapMaxM) cols *= 2;
   const int64_t others = gemm_ceil(c.m, cols) * c.batch;  // 1, but for batches
   int rows = 128;
-  for (int height : {64, 192, 256, 512}) {
+  for (int height : {64, 192, 256}) {
     const int64_t tiles = gemm_ceil(c.n, height) * others;
     const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
     if (one_wave && rows == 128) rows = height;
