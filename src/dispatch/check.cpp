@@ -192,6 +192,9 @@ class Checker {
 
     tensor->dtype = source.dtype;
     tensor->ndim = ndim;
+    // All of it: of a size that the compiler knows, this is a few vector stores; of another one, a slow string instruction.
+    std::memset(tensor->shape, 0, sizeof tensor->shape);
+    std::memset(tensor->stride, 0, sizeof tensor->stride);
     int64_t dense = 1;
     bool is_empty = false;
     for (int d = ndim - 1; d >= 0; --d) {
@@ -205,7 +208,6 @@ class Checker {
         return refuse("%s: %s has shape %s: too many elements", spec_.name, name, ShapeText(source.shape, ndim).text);
       is_empty |= size == 0;
     }
-    for (int d = ndim; d < kMaxDims; ++d) tensor->shape[d] = tensor->stride[d] = 0;
     if (source.strides && !is_empty) EK_CHECKED(check_strides(t, name, *tensor));
 
     tensor->data = static_cast<char*>(source.data) + source.byte_offset;
@@ -214,7 +216,7 @@ class Checker {
     } else {
       if (!source.data) return refuse("%s: %s has no data (NULL)", spec_.name, name);
       const int bytes = dtype_bytes(source.dtype);
-      if (reinterpret_cast<uintptr_t>(tensor->data) % static_cast<unsigned>(bytes))
+      if (reinterpret_cast<uintptr_t>(tensor->data) & static_cast<unsigned>(bytes - 1))
         return refuse("%s: %s starts at %p, expected a multiple of %d bytes (its element)", spec_.name, name,
                       tensor->data, bytes);
     }
