@@ -205,12 +205,12 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
 
 // The same with the k of every tile cut into parts for the blocks of a cluster: for few tiles.
 inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int tile) {
-  GemmPlan plan = gemm_plan_tile(c, device, tile);
   const GemmTileInfo& t = kGemmTiles[tile];
+  if (!gemm_tile_splits(t)) return {};
+  GemmPlan plan = gemm_plan_tile(c, device, tile);
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
-  if (!gemm_tile_splits(t)) return plan;
   const int cluster = gemm_sharing(t.share);
   const float once = kGemmFixedCycles + kGemmStoreCycles * t.rows * t.cols;
   const float block = (plan.cycles - once) / s.k_blocks;
