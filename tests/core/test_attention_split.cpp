@@ -2,8 +2,6 @@
 // The division of a decode batch: every tile of every item exactly once, stretches of equal length, slots that no two
 // pieces share and that the merge finds again; in fixed mode, pieces that depend on their own sequence alone. And the
 // mask rule that it stands on.
-#include "ops/attention/attention_split.h"
-
 #include <algorithm>
 #include <map>
 #include <set>
@@ -11,6 +9,7 @@
 #include <vector>
 
 #include "check.h"
+#include "ops/attention/attention_split.h"
 
 using namespace ek;
 
@@ -74,8 +73,10 @@ void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
       for (size_t i = 0; i < parts.size(); ++i) {
         CHECK_EQ(parts[i].tile_begin, at);
         at = parts[i].tile_end;
-        if (parts.size() > 1) CHECK_EQ(parts[i].slot, states.slot(static_cast<int64_t>(i)));
-        else CHECK_EQ(parts[i].slot, -1);
+        if (parts.size() > 1)
+          CHECK_EQ(parts[i].slot, states.slot(static_cast<int64_t>(i)));
+        else
+          CHECK_EQ(parts[i].slot, -1);
       }
       CHECK_EQ(at, tiles[b]);
     }
@@ -83,7 +84,9 @@ void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
 
 void divisions() {
   uint32_t random = 1;
-  const auto next = [&](int64_t n) { return static_cast<int64_t>((random = random * 1664525u + 1013904223u) >> 8) % n; };
+  const auto next = [&](int64_t n) {
+    return static_cast<int64_t>((random = random * 1664525u + 1013904223u) >> 8) % n;
+  };
   for (int64_t workers : {1, 2, 7, 132, 264, 1000})
     for (int64_t heads : {1, 4, 8, 33})
       for (int64_t fixed : {0, 1, 8})
@@ -139,8 +142,8 @@ void masks() {
                 const KeyRange keys = visible(mask, i, q_len, kv_len, prefix);
                 const int64_t p = i + kv_len - q_len;
                 for (int64_t j = 0; j < kv_len; ++j) {
-                  const bool sees = (!causal || j <= p || j < prefix) && (left < 0 || j >= p - left) &&
-                                    (right < 0 || j <= p + right);
+                  const bool sees =
+                      (!causal || j <= p || j < prefix) && (left < 0 || j >= p - left) && (right < 0 || j <= p + right);
                   CHECK_EQ(j >= keys.begin && j < keys.end, sees);
                   if (sees) any = {std::min(any.begin, j), std::max(any.end, j + 1)};
                 }

@@ -29,8 +29,8 @@ struct AttentionCall {
 };
 
 inline KvCache kv_cache(const Tensor& t, const Tensor& scale) {
-  return {t.data,          scale.ptr<const float>(), t.stride[0], t.stride[1], t.stride[2], scale.stride[0],
-          scale.stride[1], scale.stride[2]};
+  return {t.data,      scale.ptr<const float>(), t.stride[0],     t.stride[1],
+          t.stride[2], scale.stride[0],          scale.stride[1], scale.stride[2]};
 }
 
 inline float attention_scale(float scale, int64_t head_dim) {
@@ -43,10 +43,14 @@ inline AttentionCall attention_call(const AttentionArgs& a) {
   c.tokens = a.rows, c.batch = a.batch, c.heads = a.heads, c.kv_heads = a.kv_heads;
   c.head_dim = a.head_dim, c.v_dim = a.v_dim;
   c.k = kv_cache(a.k, Tensor()), c.v = kv_cache(a.v, Tensor());
-  c.seqs = {a.cu_q.ptr<const int32_t>(),       a.cu_kv.ptr<const int32_t>(),
-            a.kv_len.ptr<const int32_t>(),     a.prefix_len.ptr<const int32_t>(),
-            a.page_table.ptr<const int32_t>(), a.page_table.stride[0],
-            a.q_len,                           a.page_size,
+  c.seqs = {a.cu_q.ptr<const int32_t>(),
+            a.cu_kv.ptr<const int32_t>(),
+            a.kv_len.ptr<const int32_t>(),
+            a.prefix_len.ptr<const int32_t>(),
+            a.page_table.ptr<const int32_t>(),
+            a.page_table.stride[0],
+            a.q_len,
+            a.page_size,
             a.max_kv};
   c.mask = {a.causal, a.window_left, a.window_right};
   c.sinks = a.sinks.ptr<const float>(), c.alibi = a.alibi.ptr<const float>();

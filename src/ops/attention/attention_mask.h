@@ -41,7 +41,7 @@ EK_RULE KeyRange visible(const Mask& mask, int64_t i, int64_t q_len, int64_t kv_
 
 // The keys that any of the queries [first, last] sees; not every query sees all of them.
 EK_RULE KeyRange visible(const Mask& mask, int64_t first, int64_t last, int64_t q_len, int64_t kv_len,
-                                int64_t prefix_len) {
+                         int64_t prefix_len) {
   const int64_t begin = visible(mask, first, q_len, kv_len, prefix_len).begin;
   const int64_t end = visible(mask, last, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};
@@ -49,7 +49,7 @@ EK_RULE KeyRange visible(const Mask& mask, int64_t first, int64_t last, int64_t 
 
 // The keys that all of the queries [first, last] see: tiles inside of it need no mask.
 EK_RULE KeyRange visible_to_all(const Mask& mask, int64_t first, int64_t last, int64_t q_len, int64_t kv_len,
-                                       int64_t prefix_len) {
+                                int64_t prefix_len) {
   const int64_t begin = visible(mask, last, q_len, kv_len, prefix_len).begin;
   const int64_t end = visible(mask, first, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};
@@ -57,14 +57,14 @@ EK_RULE KeyRange visible_to_all(const Mask& mask, int64_t first, int64_t last, i
 
 // Lengths and page tables as kernels see them; absent ones are null.
 struct Sequences {
-  const int32_t* cu_q;         // [batch + 1]
-  const int32_t* cu_kv;        // [batch + 1]
-  const int32_t* kv_len;       // [batch]
-  const int32_t* prefix_len;   // [batch]
-  const int32_t* page_table;   // [batch, max_pages]
-  int64_t table_stride;        // between the lines of page_table
-  int64_t q_len;               // of every sequence, where there is no cu_q
-  int64_t page_size, max_kv;   // max_kv: no sequence has more keys, whatever kv_len says
+  const int32_t* cu_q;        // [batch + 1]
+  const int32_t* cu_kv;       // [batch + 1]
+  const int32_t* kv_len;      // [batch]
+  const int32_t* prefix_len;  // [batch]
+  const int32_t* page_table;  // [batch, max_pages]
+  int64_t table_stride;       // between the lines of page_table
+  int64_t q_len;              // of every sequence, where there is no cu_q
+  int64_t page_size, max_kv;  // max_kv: no sequence has more keys, whatever kv_len says
 
   // The first query of a sequence among all tokens, and how many there are.
   EK_RULE int64_t q_begin(int64_t b) const { return cu_q ? cu_q[b] : b * q_len; }

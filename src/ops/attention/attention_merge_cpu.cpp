@@ -35,7 +35,7 @@ ek_status attention_merge_cpu(const AttentionMergeArgs& a, const Launch&) {
     using T = typename decltype(in)::type;
     using D = typename decltype(out)::type;
     const Tensor* const tensors[4] = {&a.y, &a.x, &a.lse, &a.lse_out};
-    for_rows(rows_of(a.lead, tensors), a.states * a.dim, [&](const int64_t(&at)[4], int64_t) {
+    for_rows(rows_of(a.lead, tensors), a.states * a.dim, [&](const int64_t (&at)[4], int64_t) {
       merge_row(data_of<const T>(a.x) + at[1], a.x.stride[a.lead], data_of<const float>(a.lse) + at[2],
                 a.lse.stride[a.lead], a.states, a.dim, data_of<D>(a.y) + at[0],
                 a.lse_out ? data_of<float>(a.lse_out) + at[3] : nullptr);

@@ -12,7 +12,7 @@ template <class T, class I>
 void scale_heads(const TauScaleArgs& a, const Tensor& tok, const Tensor& table, const Tensor& x, int64_t heads,
                  int64_t dim) {
   const Tensor* const tensors[3] = {&x, &tok, &a.pos};
-  for_rows(rows_of(a.lead, tensors), heads * dim, [&](const int64_t(&at)[3], int64_t) {
+  for_rows(rows_of(a.lead, tensors), heads * dim, [&](const int64_t (&at)[3], int64_t) {
     const int64_t position = static_cast<int64_t>(data_of<const I>(a.pos)[at[2]]);
     const float* line = data_of<const float>(table) + position * table.stride[0];
     for (int64_t h = 0; h < heads; ++h) {
