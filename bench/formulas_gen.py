@@ -90,15 +90,15 @@ def attention(T, rows, heads, head_dim, pages, page_size, kv_heads, v_dim, cu_le
 
 def attention_decode(T, K, batch, q_len, heads, head_dim, pages, page_size, kv_heads, v_dim, max_pages, causal=True, window_left=-1, window_right=-1, softcap=0.0, scale=0.0, has=()):
     max_kv = page_size * max_pages if 'page_table' in has else page_size
-    return {"max_kv": max_kv}, batch * q_len * heads * (head_dim + v_dim) * sizeof(T) + batch * (min(max_kv, window_left + q_len) if window_left >= 0 else max_kv) * kv_heads * (head_dim + v_dim) * sizeof(K), 2 * batch * q_len * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if window_left >= 0 else max_kv)
+    return {"max_kv": max_kv}, batch * q_len * heads * (head_dim + v_dim) * sizeof(T) + batch * (min(max_kv, window_left + q_len) if window_left >= 0 else max_kv) * kv_heads * ((head_dim + v_dim) * sizeof(K) + (4 if 'k_scale' in has else 0) + (4 if 'v_scale' in has else 0)), 2 * batch * q_len * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if window_left >= 0 else max_kv)
 
 
 def attention_merge(T, D, rows, states, dim, has=()):
     return {}, rows * (states * (dim * sizeof(T) + 4) + dim * sizeof(D) + (4 if 'lse_out' in has else 0)), 2 * rows * states * dim
 
 
-def tau_scale(T, I, rows, heads, kv_heads, max_pos, head_dim, v_dim, has=()):
-    return {}, rows * ((2 * heads * head_dim + 2 * kv_heads * v_dim + heads + kv_heads) * sizeof(T) + sizeof(I) + 4 * (heads + kv_heads)), rows * (heads * (head_dim + 8) + kv_heads * (v_dim + 8))
+def tau_scale(T, P, rows, heads, kv_heads, max_pos, head_dim, v_dim, has=()):
+    return {}, rows * ((2 * heads * head_dim + 2 * kv_heads * v_dim + heads + kv_heads) * sizeof(T) + sizeof(P) + 4 * (heads + kv_heads)), rows * (heads * (head_dim + 8) + kv_heads * (v_dim + 8))
 
 
 def add(T, rows, dim, has=()):

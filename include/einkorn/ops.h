@@ -375,7 +375,7 @@ typedef struct ek_tau_scale_args {
   const ek_tensor* tok_v; /* in: T[..., kv_heads] strided */
   const ek_tensor* table_q; /* in: f32[max_pos, heads] strided */
   const ek_tensor* table_v; /* in: f32[max_pos, kv_heads] strided */
-  const ek_tensor* pos; /* in: I[...] */
+  const ek_tensor* pos; /* in: P[...] */
   const ek_tensor* q; /* inout: T[..., heads, head_dim] */
   const ek_tensor* v; /* inout: T[..., kv_heads, v_dim] */
 } ek_tau_scale_args;

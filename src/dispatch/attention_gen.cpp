@@ -292,7 +292,7 @@ constexpr DimSpec kTauScaleDims[] = {
 };
 constexpr DtypeSpec kTauScaleDtypes[] = {
     {"T", offsetof(TauScaleArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
-    {"I", offsetof(TauScaleArgs, I), 2, {EK_DTYPE_I32, EK_DTYPE_I64}},
+    {"P", offsetof(TauScaleArgs, P), 2, {EK_DTYPE_I32, EK_DTYPE_I64}},
 };
 extern const OpSpec kTauScaleSpec;
 const OpSpec kTauScaleSpec = {"tau_scale", &kTauScaleDefaults, 64, 64, kTauScaleTensors, 7, kTauScaleDims, 5, kTauScaleDtypes, 2, nullptr, 0, nullptr, 0, nullptr, 0, offsetof(TauScaleArgs, lead), offsetof(TauScaleArgs, rows), nullptr, nullptr};
@@ -307,7 +307,7 @@ static_assert(offsetof(ek_tau_scale_args, v) == 56, "the ABI of tau_scale change
 extern const DimField kTauScaleFields[];
 const DimField kTauScaleFields[] = {
     {"T", offsetof(TauScaleArgs, T), FieldKind::kDtype, false, nullptr},
-    {"I", offsetof(TauScaleArgs, I), FieldKind::kDtype, false, nullptr},
+    {"P", offsetof(TauScaleArgs, P), FieldKind::kDtype, false, nullptr},
     {"rows", offsetof(TauScaleArgs, rows), FieldKind::kInt64, true, nullptr},
     {"heads", offsetof(TauScaleArgs, heads), FieldKind::kInt64, false, nullptr},
     {"kv_heads", offsetof(TauScaleArgs, kv_heads), FieldKind::kInt64, false, nullptr},

@@ -231,11 +231,11 @@ struct TauScaleArgs {
   Tensor tok_v;  // in T[..., kv_heads] strided
   Tensor table_q;  // in f32[max_pos, heads] strided
   Tensor table_v;  // in f32[max_pos, kv_heads] strided
-  Tensor pos;  // in I[...]
+  Tensor pos;  // in P[...]
   Tensor q;  // inout T[..., heads, head_dim]
   Tensor v;  // inout T[..., kv_heads, v_dim]
   ek_dtype T;
-  ek_dtype I;
+  ek_dtype P;
   int32_t lead;   // leading dims
   int64_t rows;   // their product
   int64_t heads, kv_heads, max_pos, head_dim, v_dim;

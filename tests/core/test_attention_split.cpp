@@ -102,6 +102,12 @@ void divisions() {
           for (int64_t& n : lengths) n = next(5) ? next(3000) : 0;
           check_split(s, lengths);
         }
+  for (int64_t tile : {32, 64, 128, 256})
+    for (bool fixed : {false, true}) {
+      const AttentionSplit s = attention_split(132, 8, tile, fixed);
+      CHECK(s.least >= 1 && (fixed ? s.fixed_tiles * tile == kFixedKeys : s.fixed_tiles == 0));
+      check_split(s, {1, 1024, 8192, 131072, 0});
+    }
   // Lengths at the end of 32 bits.
   check_split({132, 8, 128, 0, 2}, {0x7fffffff, 1, 0x7fffffff});
   check_split({132, 2, 128, 4096, 1}, {0x7fffffff, 1, 0x7fffffff});

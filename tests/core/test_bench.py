@@ -219,7 +219,7 @@ def test_report_shows_every_selected_case_and_its_plots(results):
     files = report.outputs({"h200": results})
     page = files["docs/performance.md"]
     assert {p for p in files if p.endswith(".svg")} == {
-        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "gemm", "launch")
+        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "gemm", "attention", "launch")
     }
     for op in OPS:
         assert f"| {op.name} |" in page

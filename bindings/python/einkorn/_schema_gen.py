@@ -346,7 +346,7 @@ OPS = {
         "fields": ["q", "k", "v", "page_table", "kv_len", "prefix_len", "k_scale", "v_scale", "sinks", "alibi", "y", "lse", "causal", "window_left", "window_right", "softcap", "scale"],
         "dims": {"max_kv": 'page_size * max_pages if "page_table" in has else page_size'},
         "require": {"q_len >= 1 and q_len <= 8": "q_len must be 1 to 8", "kv_heads > 0 and heads % kv_heads == 0": "heads must be a multiple of kv_heads", "head_dim > 0 and head_dim <= 1024 and (v_dim <= 1024)": "head_dim must be 1 to 1024, and v_dim at most 1024", '"page_table" in has or pages == batch': "without page_table k must have a page for each sequence", 'sizeof(K) == 1 or not ("k_scale" in has or "v_scale" in has)': "only e4m3 and i8 have scales", 'not "prefix_len" in has or causal': "prefix_len needs causal", "softcap >= 0": "softcap must be 0 (off) or positive", "scale >= 0": "scale must be 0 (1 / sqrt(head_dim)) or positive"},
-        "bytes": "batch * q_len * heads * (head_dim + v_dim) * sizeof(T) + batch * (min(max_kv, window_left + q_len) if window_left >= 0 else max_kv) * kv_heads * (head_dim + v_dim) * sizeof(K)",
+        "bytes": 'batch * q_len * heads * (head_dim + v_dim) * sizeof(T) + batch * (min(max_kv, window_left + q_len) if window_left >= 0 else max_kv) * kv_heads * ((head_dim + v_dim) * sizeof(K) + (4 if "k_scale" in has else 0) + (4 if "v_scale" in has else 0))',
         "flops": "2 * batch * q_len * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if window_left >= 0 else max_kv)",
     },
     "attention_merge": {
@@ -373,7 +373,7 @@ OPS = {
     "tau_scale": {
         "doc": "q *= tanh(tok_q) + table_q[pos] and v *= tanh(tok_v) + table_v[pos], one factor for each token and head. q and v may be views of one packed QKV. pos must be below max_pos.",
         "family": "attention",
-        "dtypes": {"T": ["f32", "f16", "bf16"], "I": ["i32", "i64"]},
+        "dtypes": {"T": ["f32", "f16", "bf16"], "P": ["i32", "i64"]},
         "combos": [],
         "alias": [],
         "batch": ["..."],
@@ -383,7 +383,7 @@ OPS = {
             ("tok_v", "in", "T", ["...", "kv_heads"], "strided"),
             ("table_q", "in", "f32", ["max_pos", "heads"], "strided"),
             ("table_v", "in", "f32", ["max_pos", "kv_heads"], "strided"),
-            ("pos", "in", "I", ["..."], ""),
+            ("pos", "in", "P", ["..."], ""),
             ("q", "inout", "T", ["...", "heads", "head_dim"], ""),
             ("v", "inout", "T", ["...", "kv_heads", "v_dim"], ""),
         ],
@@ -391,7 +391,7 @@ OPS = {
         "fields": ["tok_q", "tok_v", "table_q", "table_v", "pos", "q", "v"],
         "dims": {},
         "require": {},
-        "bytes": "rows * ((2 * heads * head_dim + 2 * kv_heads * v_dim + heads + kv_heads) * sizeof(T) + sizeof(I) + 4 * (heads + kv_heads))",
+        "bytes": "rows * ((2 * heads * head_dim + 2 * kv_heads * v_dim + heads + kv_heads) * sizeof(T) + sizeof(P) + 4 * (heads + kv_heads))",
         "flops": "rows * (heads * (head_dim + 8) + kv_heads * (v_dim + 8))",
     },
     "add": {

@@ -482,10 +482,10 @@ def tau_scale(
     tok_v: in T[..., kv_heads] strided
     table_q: in f32[max_pos, heads] strided
     table_v: in f32[max_pos, kv_heads] strided
-    pos: in I[...]
+    pos: in P[...]
     q: inout T[..., heads, head_dim]
     v: inout T[..., kv_heads, v_dim]
-    T: f32, f16, bf16; I: i32, i64
+    T: f32, f16, bf16; P: i32, i64
     """
     _call(17, ctx, tok_q, tok_v, table_q, table_v, pos, q, v)
     return q, v

@@ -5,7 +5,7 @@
 //   sequence by sequence, head by head, and every worker takes a stretch of it. A stretch meets an item in a piece.
 //   Balanced: a unit is a tile, and all stretches are as long. A worker has at most two pieces that are only a part of
 //   their item, its first and its last, so two slots for partial results a worker are enough for any batch.
-//   Fixed, for batch-invariant calls: a unit is kFixedTiles tiles of an item, cut from its begin. Which keys are summed
+//   Fixed, for batch-invariant calls: a unit is fixed_tiles tiles of an item, cut from its begin. Which keys are summed
 //   up together then depends on the item alone. One slot for each unit.
 //   A piece that is its whole item has no slot: it is the result. Items of several pieces are merged in their order.
 #pragma once
@@ -21,6 +21,18 @@ struct AttentionSplit {
   int64_t fixed_tiles;  // 0: balanced
   int64_t least;        // units of a stretch: less is not worth a merge
 };
+
+// Keys of a unit in fixed mode: enough for a merge to be cheap beside them, few enough for 16 blocks at 8 heads and 1024
+// keys. A constant: the width of a page table, which could say how long sequences are, may change with the batch.
+constexpr int64_t kFixedKeys = 512;
+// Fewer keys than this are not worth a block of their own.
+constexpr int64_t kLeastKeys = 128;
+
+// For `workers` blocks; tile: a power of two, at most kFixedKeys.
+EK_RULE AttentionSplit attention_split(int64_t workers, int64_t heads, int64_t tile, bool batch_invariant) {
+  const int64_t least = kLeastKeys / tile;
+  return {workers, heads, tile, batch_invariant ? kFixedKeys / tile : 0, batch_invariant || least < 1 ? 1 : least};
+}
 
 // One part of an item.
 struct AttentionPiece {

@@ -8,12 +8,12 @@ namespace ek::EK_CPU_NS {
 namespace {
 
 // x [..., heads, dim] times tanh(tok [..., heads]) + table[pos [...], heads].
-template <class T, class I>
+template <class T, class P>
 void scale_heads(const TauScaleArgs& a, const Tensor& tok, const Tensor& table, const Tensor& x, int64_t heads,
                  int64_t dim) {
   const Tensor* const tensors[3] = {&x, &tok, &a.pos};
   for_rows(rows_of(a.lead, tensors), heads * dim, [&](const int64_t (&at)[3], int64_t) {
-    const int64_t position = static_cast<int64_t>(data_of<const I>(a.pos)[at[2]]);
+    const int64_t position = static_cast<int64_t>(data_of<const P>(a.pos)[at[2]]);
     const float* line = data_of<const float>(table) + position * table.stride[0];
     for (int64_t h = 0; h < heads; ++h) {
       const float factor =
@@ -29,18 +29,18 @@ void scale_heads(const TauScaleArgs& a, const Tensor& tok, const Tensor& table, 
   });
 }
 
-template <class I>
+template <class P>
 ek_status run(const TauScaleArgs& a) {
   with_float(a.T, [&](auto type) {
     using T = typename decltype(type)::type;
-    scale_heads<T, I>(a, a.tok_q, a.table_q, a.q, a.heads, a.head_dim);
-    scale_heads<T, I>(a, a.tok_v, a.table_v, a.v, a.kv_heads, a.v_dim);
+    scale_heads<T, P>(a, a.tok_q, a.table_q, a.q, a.heads, a.head_dim);
+    scale_heads<T, P>(a, a.tok_v, a.table_v, a.v, a.kv_heads, a.v_dim);
   });
   return EK_STATUS_OK;
 }
 
 ek_status tau_scale_cpu(const TauScaleArgs& a, const Launch&) {
-  return a.I == EK_DTYPE_I32 ? run<int32_t>(a) : run<int64_t>(a);
+  return a.P == EK_DTYPE_I32 ? run<int32_t>(a) : run<int64_t>(a);
 }
 
 }  // namespace

@@ -12,7 +12,7 @@ namespace {
 constexpr int kWarps = 4;
 
 // rows: of q, v, tok_q, tok_v, pos.
-template <class T, class I>
+template <class T, class P>
 __global__ void __launch_bounds__(kWarps * 32)
     tau_kernel(const __grid_constant__ TauScaleArgs a, const __grid_constant__ Rows<5> rows) {
   pdl_wait();
@@ -26,7 +26,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     const bool is_v = head >= a.heads;
     if (is_v) head -= a.heads;
     const Tensor &tok = is_v ? a.tok_v : a.tok_q, &table = is_v ? a.table_v : a.table_q, &x = is_v ? a.v : a.q;
-    const int64_t position = static_cast<int64_t>(static_cast<const I*>(a.pos.data)[at[4]]);
+    const int64_t position = static_cast<int64_t>(static_cast<const P*>(a.pos.data)[at[4]]);
     const float factor = CudaMathFor<T>::tanh(to_float(
                              static_cast<const T*>(tok.data)[(is_v ? at[3] : at[2]) + head * tok.stride[a.lead]])) +
                          static_cast<const float*>(table.data)[position * table.stride[0] + head * table.stride[1]];
@@ -41,7 +41,7 @@ ek_status tau_scale_cuda(const TauScaleArgs& a, const Launch& l) {
   const Grid grid = {grid_blocks(a.rows * (a.heads + a.kv_heads), kWarps), kWarps * 32};
   return with_float(a.T, [&](auto type) {
     using T = typename decltype(type)::type;
-    if (a.I == EK_DTYPE_I32) return launch(l, tau_kernel<T, int32_t>, grid, a, rows);
+    if (a.P == EK_DTYPE_I32) return launch(l, tau_kernel<T, int32_t>, grid, a, rows);
     return launch(l, tau_kernel<T, int64_t>, grid, a, rows);
   });
 }
