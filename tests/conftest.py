@@ -27,6 +27,7 @@ def pytest_addoption(parser):
     group.addoption("--seed", type=int, default=0, help="of the random cases")
     group.addoption("--row", help="only this row (auto: the dispatcher's own choice)")
     group.addoption("--case", help="only this case, as a failure prints it")
+    group.addoption("--shard", help="I/N: the I-th of N parts, counted from 0, so that N processes share the work")
 
 
 def pytest_configure(config):
@@ -125,6 +126,18 @@ def testable_library():
     if not archive.exists():
         pytest.skip(f"{build} was built without its unit tests")
     return [str(archive), *(build / "testable_link.txt").read_text().strip().split(";")]
+
+
+def pytest_collection_modifyitems(config, items):
+    if not config.getoption("--shard"):
+        return
+    part, parts = map(int, config.getoption("--shard").split("/"))
+    # What shares inputs and references stays together.
+    plans = [item.callspec.params.get("plan") if hasattr(item, "callspec") else None for item in items]
+    units = [(p.spec.op, p.group, p.dtypes) if p else i.nodeid for i, p in zip(items, plans, strict=True)]
+    number = {unit: n for n, unit in enumerate(dict.fromkeys(units))}
+    config.hook.pytest_deselected(items=[i for i, u in zip(items, units, strict=True) if number[u] % parts != part])
+    items[:] = [i for i, u in zip(items, units, strict=True) if number[u] % parts == part]
 
 
 def pytest_deselected(items):

@@ -16,7 +16,7 @@ struct Backend {
   const char* (*why_none)();
   ek_status (*describe)(ek_context* context, int id, Device* device_out);
   // Can this device run the library's kernels? Asked once per context.
-  ek_status (*probe)(ek_context* context, const Device& device);
+  ek_status (*probe)(ek_context* context, Device* device);
   // Make the device current for a launch and put the old one back. NULL where that means nothing.
   ek_status (*enter)(ek_context* context, int id, int* previous_out);
   void (*leave)(int previous);

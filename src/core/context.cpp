@@ -53,7 +53,7 @@ ek_status create(ek_device device, ek_context** context_out) {
   c->is_cuda = device.type == EK_DEVICE_CUDA;
   if (const ek_status status = backend->describe(nullptr, device.id, &c->device)) return status;
   c->backend = backend;
-  if (const ek_status status = backend->probe(nullptr, c->device)) return status;
+  if (const ek_status status = backend->probe(nullptr, &c->device)) return status;
   if (c->is_cuda) {
     int count = 0;
     if (const ek_status status = backend->count(nullptr, &count)) return status;

@@ -160,17 +160,22 @@ ek_status describe(ek_context* context, int id, Device* device_out) {
   return error ? fail_cuda(context, error, "describing the device") : EK_STATUS_OK;
 }
 
-ek_status probe(ek_context* context, const Device& device) {
-  Current current(context, device.id.id);
+// Where the code is an older GPU's, translated by the driver, what needs a newer one was compiled empty: rows see the older.
+ek_status probe(ek_context* context, Device* device) {
+  Current current(context, device->id.id);
   if (current.status()) return current.status();
-  const int error = probe_kernel_image();
-  if (error == cudaSuccess) return EK_STATUS_OK;
+  int built_for = 0;
+  const int error = probe_kernel_image(&built_for);
+  if (error == cudaSuccess) {
+    if (built_for > 0 && built_for < device->target) device->target = built_for;
+    return EK_STATUS_OK;
+  }
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||
       error == cudaErrorUnsupportedPtxVersion) {
     cudaGetLastError();
     return fail(context, EK_STATUS_UNSUPPORTED,
                 "cuda:%d is a %s (sm_%d), for which this build of einkorn holds no code; it was built for %s",
-                device.id.id, device.name, device.target, EINKORN_CUDA_ARCHS);
+                device->id.id, device->name, device->target, EINKORN_CUDA_ARCHS);
   }
   return fail_cuda(context, error, "looking for the library's kernels on the device");
 }

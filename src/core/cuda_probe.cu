@@ -10,9 +10,11 @@ namespace {
 __global__ void probe_kernel() {}
 }  // namespace
 
-int probe_kernel_image() {
-  cudaFuncAttributes attributes;
-  return cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&probe_kernel));
+int probe_kernel_image(int* target_out) {
+  cudaFuncAttributes attributes = {};
+  const cudaError_t error = cudaFuncGetAttributes(&attributes, reinterpret_cast<const void*>(&probe_kernel));
+  *target_out = attributes.ptxVersion;
+  return error;
 }
 
 }  // namespace ek

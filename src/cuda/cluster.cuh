@@ -21,6 +21,13 @@ __device__ __forceinline__ uint32_t cluster_rank() {
   return rank;
 }
 
+// Number of this block's cluster; without clusters, of the block.
+__device__ __forceinline__ uint32_t cluster_id() {
+  uint32_t id = 0;
+  EK_CLUSTER_ASM("mov.u32 %0, %%clusterid.x;" : "=r"(id));
+  return id;
+}
+
 __device__ __forceinline__ uint32_t cluster_size() {
   uint32_t size = 1;
   EK_CLUSTER_ASM("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));

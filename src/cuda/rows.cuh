@@ -4,23 +4,10 @@
 // the base pointers, so sizes are not limited.
 #pragma once
 
+#include "core/divider.h"
 #include "core/tensor.h"
 
 namespace ek {
-
-// n / d for n < 2^31, as a multiplication by 2^32 / d rounded up, with the part above 2^32 added by hand.
-struct Divider {
-  uint32_t divisor = 1, multiplier = 1, shift = 0;
-
-  Divider() = default;
-  explicit Divider(int64_t d) : divisor(static_cast<uint32_t>(d)) {
-    while ((uint64_t(1) << shift) < divisor) ++shift;
-    multiplier = static_cast<uint32_t>((((uint64_t(1) << shift) - divisor) << 32) / divisor + 1);
-  }
-#ifdef __CUDACC__
-  __device__ __forceinline__ uint32_t divide(uint32_t n) const { return (__umulhi(n, multiplier) + n) >> shift; }
-#endif
-};
 
 // Adds the next dim outwards to rows that are built dim by dim (Rows<N>() at first), merged where that can be.
 template <int N>

@@ -45,9 +45,10 @@ void every_block_once(const GemmSchedule& s) {
       GemmWork work;
       while (walk.next(s, &work)) {
         work = gemm_slice(s, work, rank);
-        CHECK(work.k_begin < work.k_end);
-        for (int k = work.k_begin; k < work.k_end; ++k) ++seen[static_cast<size_t>(work.tile) * s.k_blocks + k];
-        if (s.split > 1 || work.k_end - work.k_begin == s.k_blocks) continue;
+        CHECK(work.k_count > 0);
+        for (int i = 0; i < work.k_count; ++i)
+          ++seen[static_cast<size_t>(work.tile) * s.k_blocks + work.k_begin + i * work.k_step];
+        if (s.split > 1 || work.k_count == s.k_blocks) continue;
         ++pieces[work.tile];
         const GemmPieces p = gemm_pieces(s, work.tile);
         CHECK(p.first <= worker && worker <= p.last);
@@ -79,7 +80,7 @@ void schedules() {
     for (int cols : {1, 2, 9})
       for (int k_blocks : {1, 5, 16, 67})
         for (int workers : {1, 4, 7, 66}) {
-          GemmSchedule s = gemm_schedule(rows, cols, 2, k_blocks);
+          GemmSchedule s(rows, cols, 2, k_blocks);
           s.workers = workers;
           every_tile_once(s);
           every_block_once(s);
@@ -89,7 +90,7 @@ void schedules() {
           }
           s.streamed = 0;
           for (int split = 2; split <= 8 && split <= k_blocks; ++split) {
-            s.split = split;
+            s.cut(split);
             every_block_once(s);
           }
         }
@@ -115,17 +116,19 @@ void plans() {
         const GemmPlan plan = gemm_sm90_plan(c, device);
         CHECK(plan.tile >= 0 && plan.schedule.split == 1 && plan.schedule.streamed == 0);
         const GemmTileInfo& t = kGemmTiles[plan.tile];
-        check_plan(plan, device, t.rows, t.cols, t.share == GemmShare::kNone ? 1 : 2, 1);
+        check_plan(plan, device, t.rows, t.cols, gemm_sharing(t.share), 1);
         const GemmPlan split = gemm_sm90_split_plan(c, device);
         if (split.tile >= 0) {
           const GemmTileInfo& u = kGemmTiles[split.tile];
           CHECK((split.schedule.split > 1) != (split.schedule.streamed > 0));
-          check_plan(split, device, u.rows, u.cols, u.share == GemmShare::kNone ? 1 : 2, 1);
+          check_plan(split, device, u.rows, u.cols, gemm_sharing(u.share), 1);
         }
         if (m <= 64) {
           const GemmPlan swap = gemm_sm90_swap_plan(c, device);
-          CHECK(kGemmSwapCols[swap.tile] >= m);
-          check_plan(swap, device, 128, kGemmSwapCols[swap.tile], 1, kGemmSwapCols[swap.tile] <= 16 ? 2 : 1);
+          const GemmSwapTile& v = kGemmSwapTiles[swap.tile];
+          CHECK(v.cols >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
+          CHECK(swap.schedule.split == 1 || v.rows == 128);
+          check_plan(swap, device, v.rows, v.cols, 1, v.blocks);
         }
       }
 }
@@ -134,9 +137,48 @@ void plans() {
 void choices() {
   const Device device = h200();
   CHECK(kGemmTiles[gemm_sm90_plan(linear(8192, 8192, 8192), device).tile].cols >= 128);
-  CHECK_EQ(kGemmTiles[gemm_sm90_plan(linear(1024, 1024, 1024), device).tile].cols, 64);
+  CHECK(gemm_sm90_plan(linear(1024, 1024, 1024), device).schedule.workers >= 64);
   CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
   CHECK(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split > 1);
+  // One wave of tiles as high as that takes.
+  const auto height = [&](int64_t m, int64_t n, int64_t k) {
+    return kGemmSwapTiles[gemm_sm90_swap_plan(linear(m, n, k), device).tile].rows;
+  };
+  CHECK_EQ(height(16, 4096, 1024), 64);
+  CHECK_EQ(height(64, 8192, 8192), 64);
+  CHECK_EQ(height(16, 24576, 1536), 192);
+  CHECK_EQ(height(64, 28672, 4096), 256);
+  CHECK_EQ(height(8, 28672, 4096), 128);
+}
+
+// The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
+void every_tile_tested() {
+  constexpr int64_t kSizes[][3] = {
+      {72, 72, 1032},     {160, 3456, 1032},  {5, 4104, 64},      {5, 12288, 64},     {13, 4104, 64},
+      {13, 12288, 136},   {30, 4104, 64},     {60, 4104, 64},     {5, 18000, 64},     {13, 18000, 64},
+      {30, 18000, 64},    {5, 34000, 64},     {13, 34000, 64},    {60, 18000, 64},    {160, 4304, 200},
+      {30, 12288, 64},    {60, 12288, 64},    {160, 10240, 200},  {30, 28672, 64},    {4400, 72, 1032},
+      {520, 4096, 200},   {30, 34000, 64},    {264, 3584, 1032},  {3000, 1032, 200},  {60, 28672, 64},
+      {4400, 520, 1032},  {60, 34000, 64},    {30, 57344, 64},    {9477, 264, 1032},  {264, 10240, 1032},
+      {512, 2112, 2056},  {4096, 1032, 1032}, {3000, 2112, 1032}, {9477, 264, 2056},  {520, 4304, 1032},
+      {4400, 1032, 2056}, {6000, 1032, 1032}, {6000, 1152, 1032}, {4096, 2112, 1032}, {2048, 4096, 72},
+      {1024, 4096, 4104}};
+  const Device device = h200();
+  for (const bool full : {false, true}) {
+    bool seen[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {};
+    for (const auto& size : kSizes) {
+      GemmCall c = linear(size[0], size[1], size[2]);
+      if (full) c.act = EK_ACTIVATION_SILU;
+      seen[gemm_sm90_plan(c, device).tile] = true;
+      if (const int tile = gemm_sm90_split_plan(c, device).tile; tile >= 0) seen[tile] = true;
+      if (c.m <= kGemmSwapMaxM) swapped[gemm_sm90_swap_plan(c, device).tile] = true;
+    }
+    for (int tile = 0; tile < kGemmTileCount; ++tile)
+      if (gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain))
+        check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
+    for (int tile = 0; tile < kGemmSwapCount; ++tile)
+      if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kSwap : GemmFinish::kPlain)) CHECK(swapped[tile]);
+  }
 }
 
 void refusals() {
@@ -168,6 +210,7 @@ int main() {
   schedules();
   plans();
   choices();
+  every_tile_tested();
   refusals();
   return check::report("gemm_config");
 }

@@ -30,17 +30,30 @@ SHAPES = {
         (33000, 64, 64), (26331, 136, 320), (3000, 3008, 200),
     ],
 }  # fmt: skip
+# Sizes at which an H200 takes each tile that there is, with weights stored as linear layers have them: one tile to a block,
+# several, and k cut in either way. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
+TILES = [
+    (72, 72, 1032), (160, 3456, 1032), (5, 4104, 64), (5, 12288, 64), (13, 4104, 64), (13, 12288, 136), (30, 4104, 64),
+    (60, 4104, 64), (5, 18000, 64), (13, 18000, 64), (30, 18000, 64), (5, 34000, 64), (13, 34000, 64), (60, 18000, 64),
+    (160, 4304, 200), (30, 12288, 64), (60, 12288, 64), (160, 10240, 200), (30, 28672, 64), (4400, 72, 1032),
+    (520, 4096, 200), (30, 34000, 64), (264, 3584, 1032), (3000, 1032, 200), (60, 28672, 64), (4400, 520, 1032),
+    (60, 34000, 64), (30, 57344, 64), (9477, 264, 1032), (264, 10240, 1032), (512, 2112, 2056), (4096, 1032, 1032),
+    (3000, 2112, 1032), (9477, 264, 2056), (520, 4304, 1032), (4400, 1032, 2056), (6000, 1032, 1032),
+    (6000, 1152, 1032), (4096, 2112, 1032), (2048, 4096, 72), (1024, 4096, 4104),
+]  # fmt: skip
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 
 
 class MatrixSpec(Spec):
     """dims(m, n, k, a, i): the op's dims for a product of that size. layouts: sets of tensors that are stored by columns.
-    empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front."""
+    empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front.
+    tiles: variants that go over the sizes of TILES, in the first layout."""
 
-    groups = (*GROUPS, "layouts")
+    groups = (*GROUPS, "layouts", "tiles")
 
-    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, **rest):
+    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, tiles=(), **rest):
         self.matrix_dims, self.layouts, self.empties, self.batch = matrix_dims, layouts, empties, batch
+        self.tiles = tiles
         self.shapes = shapes or SHAPES
         super().__init__(op, reference, dims=self._any_dims, sizes=self.shapes, **rest)
 
@@ -91,6 +104,14 @@ class MatrixSpec(Spec):
         for j, layout in enumerate(self.layouts):
             for i, size in enumerate(sizes[j % step :: step][: FEW[level]]):
                 yield self.case(dtypes, size, i + j, strides="columns:" + ",".join(layout))
+
+    def _tiles(self, dtypes, level, seed):
+        # They are kernels of 16 bits; f16 and bf16 differ in one instruction.
+        kinds = {d for _, d in dtypes}
+        step = 1 if kinds == {"bf16"} else 4 if kinds == {"f16"} else len(TILES)
+        for i, size in enumerate(TILES[::step] if level == "full" else TILES[:1]):
+            for variant in self.tiles:
+                yield self.case(dtypes, size, i, (), variant, strides="columns:" + ",".join(self.layouts[0]), seed=0)
 
     def _strided(self, dtypes, level, seed):
         for i, size in enumerate(self.shapes["ci"][1 : 20 if level == "full" else 8]):

@@ -64,15 +64,23 @@ class Prepared:
         self.nbytes = at
 
     def _draw(self, inputs):
-        rng, case = np.random.default_rng(case_seed(self.case)), self.case
         self.block = np.full(self.nbytes, memory.GUARD_BYTE, np.uint8)
         written = [self.placed[n] for n in self.outputs]
         for placed in self.placed.values():
             if placed in written:
-                self.block[placed.start : placed.end] = POISONS[case.seed % 2]
+                self.block[placed.start : placed.end] = POISONS[self.case.seed % 2]
             else:
                 self.block[placed.start - memory.GUARD : placed.end + memory.GUARD] = memory.INPUT_BYTE
-        t = {}
+        raw = inputs or {n: encode(v, self.dtypes[n]) for n, v in self._values().items() if v is not None}
+        self.inputs = {}
+        for name, value in raw.items():
+            view = self.placed[name].view(self.block)
+            view[...] = value
+            self.inputs[name] = view.copy()  # what the memory holds: a broadcast dim keeps one of its values
+
+    def _values(self):
+        """Random numbers for what is read, as the spec wants them; None for what is absent."""
+        rng, case, t = np.random.default_rng(case_seed(self.case)), self.case, {}
         for name, tensor in self.tensors.items():
             if tensor.role != "out":
                 t[name] = rng.standard_normal(self.shapes[name], np.float32).astype(np.float64) * GAINS[case.seed % 4]
@@ -82,14 +90,7 @@ class Prepared:
                 if value is not None and {*self.tensors[name].dims[:1]} & {*self.spec.schema.batch}:
                     make_special(value, self.spec.special, rng)
         self.spec.inputs(rng, t, _Namespace(self.values))
-        self.inputs = {}
-        for name, value in t.items():
-            if value is None:
-                continue
-            raw = encode(value, self.dtypes[name]) if inputs is None else inputs[name]
-            view = self.placed[name].view(self.block)
-            view[...] = raw
-            self.inputs[name] = view.copy()  # what the memory holds: a broadcast dim keeps one of its values
+        return t
 
     def expected(self):
         """Output name -> Expected or Quantized; the reference runs once."""

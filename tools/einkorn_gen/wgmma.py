@@ -2,7 +2,7 @@
 """src/cuda/wgmma_gen.cuh: the matrix instruction of sm_90a, once for each width that a kernel uses. Each is the same line
 with another number of registers."""
 
-WIDTHS = (8, 16, 32, 64, 96, 128, 160, 192, 256)
+WIDTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
 TYPES = {"bf16": "bf16", "half": "f16"}
 
 HEAD = """\

@@ -3,49 +3,95 @@
 // predicts a time for every tile from waves, cycles and bytes and takes the least.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/gemm/gemm_call.h"
 #include "ops/gemm/gemm_schedule.h"
 
 namespace ek {
 
-// What the two blocks of a cluster have in common: nothing (no cluster), the tile of b, or the tile of a.
-enum class GemmShare { kNone, kB, kA };
+// What the blocks of a cluster have in common: nothing (no cluster), two of them the tile of b, two the tile of a, or four
+// of them, two by two, one of each.
+enum class GemmShare { kNone, kB, kA, kBoth };
+constexpr bool gemm_shares_a(GemmShare s) { return s == GemmShare::kA || s == GemmShare::kBoth; }
+constexpr bool gemm_shares_b(GemmShare s) { return s == GemmShare::kB || s == GemmShare::kBoth; }
+constexpr int gemm_sharing(GemmShare s) { return (gemm_shares_a(s) ? 2 : 1) * (gemm_shares_b(s) ? 2 : 1); }
+// What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
+enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
 enum class GemmFinish { kPlain, kFull, kF32, kSwap };
 
 // The tiles that are built. `efficiency`: of the matrix units' rate in the main loop, measured (docs/measured-facts.md).
 struct GemmTileInfo {
   const char* name;
-  int rows, cols;
+  int rows, cols;     // of d; turned: of its transpose
+  GemmGroups groups;  // kTurns: ping-pong, or one warpgroup alone where a block has a single tile
   GemmShare share;
-  bool pingpong;  // each warpgroup has a tile of its own, and stores it while the other one multiplies
+  bool turned;  // computes the transpose, and turns it on the way out: cols of m
   float efficiency;
-  bool full;          // also with activations, gates and c
+  bool full;          // also with activations and c
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"128x256", 128, 256, GemmShare::kB, false, 0.93f, true, true},
-    {"256x128", 256, 128, GemmShare::kB, false, 0.92f, false, false},
-    {"128x192", 128, 192, GemmShare::kB, false, 0.93f, false, false},
-    {"128x128 ping-pong", 128, 128, GemmShare::kB, true, 0.80f, true, false},
-    {"128x128", 128, 128, GemmShare::kNone, false, 0.85f, true, true},
-    {"128x64", 128, 64, GemmShare::kNone, false, 0.62f, true, false},
+    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false, true},
+    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false, false},
+    {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
+    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
+    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false, false},
+    {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
+    {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true, true},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false, false},
+    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false, false},
+    {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.76f, true, false},
+    {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, false},
+    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false, false},
+    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, true, false},
+    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, false, false},
+    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
-// Swapped: 128 of n by so many of m.
-constexpr int kGemmSwapCols[] = {8, 16, 32, 64};
-constexpr int kGemmSwapCount = 4;
 
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && !t.pingpong;
+  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && t.share == GemmShare::kNone;
   if (!along_k) return t.every_layout;
   return t.full || finish != GemmFinish::kFull;
 }
+// Gate and up are neighbours in a row of the tile; a box of the copy engine holds 64 columns.
+constexpr bool gemm_tile_gates(const GemmTileInfo& t) { return !t.turned && t.cols % 64 == 0; }
+
+// Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
+constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
+  return t.groups != GemmGroups::kTurns && !t.turned && t.rows * t.cols <= 128 * 128;
+}
+
+// The tiles of products with few rows: so many of n, by so many of m, turned. Those with room for a second block on an SM
+// leave it to the next kernel, which starts while this one ends.
+struct GemmSwapTile {
+  int rows, cols;
+  GemmGroups groups;
+  int blocks;
+};
+constexpr GemmSwapTile kGemmSwapTiles[] = {
+    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
+    {64, 16, GemmGroups::kTurns, 2},  {128, 16, GemmGroups::kRows, 2}, {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1}, {192, 32, GemmGroups::kTurns, 1},
+    {256, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1}, {128, 64, GemmGroups::kRows, 1},
+    {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
+};
+constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
+constexpr int kGemmSwapMaxM = 64;
+
+// kSwap takes everything; the wider tiles have it for one height only, because their plain results leave faster by TMA.
+constexpr bool gemm_swap_tile_built(int tile, bool trans_b, GemmFinish finish) {
+  const GemmSwapTile& t = kGemmSwapTiles[tile];
+  if (finish == GemmFinish::kPlain) return !trans_b && t.cols >= 32;
+  return t.rows == 128 || (!trans_b && t.cols < 32);
+}
 
 struct GemmPlan {
-  int tile = -1;  // of kGemmTiles, or of kGemmSwapCols
-  GemmSchedule schedule = {};
+  int tile = -1;  // of kGemmTiles, or of kGemmSwapTiles
+  GemmSchedule schedule;
   float cycles = 0;  // predicted
 };
 
@@ -107,10 +153,13 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
-constexpr float kGemmFixedCycles = 5000;    // launch, first loads, last stores: some 3 us
-constexpr float kGemmStoreCycles = 16;      // for a column of a tile
-constexpr float kGemmL2BytesPerCycle = 46;  // into one SM while all of them load
-constexpr float kGemmJoinCycles = 2500;     // of a split: the blocks of a cluster find each other
+constexpr float kGemmFixedCycles = 3800;        // launch, first loads, last stores: some 2 us
+constexpr float kGemmClusterCycles = 500;       // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
+constexpr float kGemmL2BytesPerCycle = 53;      // asked for by one SM while all of them load
+constexpr float kGemmFourBytesPerCycle = 64;    // the same in a cluster of four
+constexpr float kGemmSmBytesPerCycle = 55;      // into one SM, what others asked for included
+constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
 constexpr float kGemmStreamCycles = 15000;  // a piece to memory, and the others from there
 constexpr int kGemmMaxSplit = 8;            // blocks of a cluster
@@ -118,28 +167,19 @@ constexpr int kGemmMaxSplit = 8;            // blocks of a cluster
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
 
-inline GemmSchedule gemm_schedule(int64_t rows, int64_t cols, int64_t batch, int64_t k_blocks) {
-  GemmSchedule s = {};
-  s.rows = static_cast<int32_t>(rows);
-  s.cols = static_cast<int32_t>(cols);
-  s.batch = static_cast<int32_t>(batch);
-  s.k_blocks = static_cast<int32_t>(k_blocks);
-  s.group = 8;
-  s.split = 1;
-  return s;
-}
-
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  const int pair_rows = t.share == GemmShare::kB ? 2 : 1, pair_cols = t.share == GemmShare::kA ? 2 : 1;
+  const int pair_rows = gemm_shares_b(t.share) ? 2 : 1, pair_cols = gemm_shares_a(t.share) ? 2 : 1;
   const int cluster = pair_rows * pair_cols;
   GemmPlan plan;
   plan.tile = tile;
-  plan.schedule = gemm_schedule(gemm_ceil(c.m, t.rows * pair_rows), gemm_ceil(c.n, t.cols * pair_cols), c.batch,
-                                gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * pair_rows),
+                               gemm_ceil(t.turned ? c.m : c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = device.processors / cluster;
+  // Clusters of four do not fill the parts of the GPU that they must lie in: 120 of 132 SMs.
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
+  const int64_t room = cluster == 4 ? device.processors * 10 / 44 : device.processors / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
@@ -147,11 +187,13 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float slower = t.cols == 256 && gemm_finish(c) == GemmFinish::kFull ? 0.9f : 1.f;
   const float compute = t.rows * t.cols / 32.f / (t.efficiency * slower);
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const float bytes = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy;
-  const float block = compute > bytes / kGemmL2BytesPerCycle ? compute : bytes / kGemmL2BytesPerCycle;
+  const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / (cluster == 4 ? kGemmFourBytesPerCycle : kGemmSmBytesPerCycle);
+  const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
-  const float stores = kGemmStoreCycles * t.cols * (t.pingpong ? 1 : waves);
-  plan.cycles = kGemmFixedCycles + waves * s.k_blocks * block + stores;
+  const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
+  plan.cycles = kGemmFixedCycles + kGemmClusterCycles * (cluster / 2) + waves * s.k_blocks * block +
+                kGemmStoreCycles * t.rows * t.cols * (hidden ? 1 : waves);
   return plan;
 }
 
@@ -162,18 +204,20 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
-  if (t.share != GemmShare::kNone) return plan;
-  const float block = (plan.cycles - kGemmFixedCycles - kGemmStoreCycles * t.cols) / s.k_blocks;
-  for (int split = 2; split <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split <= device.processors;
+  if (!gemm_tile_splits(t)) return plan;
+  const int cluster = gemm_sharing(t.share);
+  const float once = kGemmFixedCycles + kGemmStoreCycles * t.rows * t.cols;
+  const float block = (plan.cycles - once) / s.k_blocks;
+  for (int split = 2;
+       split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split * cluster <= device.processors;
        ++split) {
     const int sums = (split - 1) * t.rows * t.cols * 4;  // they end in the ring of one block
     if (sums > kGemmRingBytes) break;
-    const float cycles = kGemmFixedCycles + kGemmStoreCycles * t.cols + kGemmJoinCycles +
-                         sums / kGemmJoinBytesPerCycle + block * gemm_ceil(s.k_blocks, split);
+    const float cycles = once + kGemmJoinCycles + sums / kGemmJoinBytesPerCycle + block * gemm_ceil(s.k_blocks, split);
     if (plan.tile >= 0 && cycles >= plan.cycles) continue;
     plan.tile = tile;
     plan.cycles = cycles;
-    s.split = split;
+    s.cut(split);
   }
   return plan;
 }
@@ -185,7 +229,9 @@ inline GemmPlan gemm_plan_stream(const GemmCall& c, const Device& device, int ti
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t rest = tiles % s.workers, whole = tiles / s.workers;
   plan.tile = -1;
-  if (rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers || rest * s.k_blocks > 0x7fffffff) return plan;
+  if (kGemmTiles[tile].turned || rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers ||
+      rest * s.k_blocks > 0x7fffffff)
+    return plan;
   const float wave = (plan.cycles - kGemmFixedCycles) / (whole + 1);
   plan.tile = tile;
   plan.cycles = kGemmFixedCycles + wave * tiles / s.workers + kGemmStreamCycles;
@@ -199,7 +245,7 @@ GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile)
   const GemmFinish finish = gemm_finish(c);
   GemmPlan best;
   for (int tile = 0; tile < kGemmTileCount; ++tile) {
-    if (!gemm_tile_built(tile, along_k, finish)) continue;
+    if (!gemm_tile_built(tile, along_k, finish) || (c.gated && !gemm_tile_gates(kGemmTiles[tile]))) continue;
     const GemmPlan plan = plan_tile(c, device, tile);
     if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
   }
@@ -218,22 +264,43 @@ inline GemmPlan gemm_sm90_split_plan(const GemmCall& c, const Device& device) {
   return split.tile >= 0 && (stream.tile < 0 || split.cycles <= stream.cycles) ? split : stream;
 }
 
-// Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in.
+// How the result of a product with few rows leaves: plain ones of more than 16 rows by TMA.
+inline GemmFinish gemm_swap_finish(const GemmCall& c) {
+  const bool plain = c.m > 16 && c.b.row == 1 && gemm_finish(c) == GemmFinish::kPlain && !gemm_not_wide(c);
+  return plain ? GemmFinish::kPlain : GemmFinish::kSwap;
+}
+
+// Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once: tiles
+// whose number is a little less than that of the SMs, or else tiles of 128 with k split.
 inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
-  GemmPlan plan;
-  for (plan.tile = 0; kGemmSwapCols[plan.tile] < c.m && plan.tile < kGemmSwapCount - 1; ++plan.tile) {
+  const GemmFinish finish = gemm_swap_finish(c);
+  const int64_t processors = device.processors;
+  int cols = 8;
+  while (cols < c.m && cols < kGemmSwapMaxM) cols *= 2;
+  const int64_t others = gemm_ceil(c.m, cols) * c.batch;  // 1, but for batches
+  int rows = 128;
+  for (int height : {64, 192, 256}) {
+    const int64_t tiles = gemm_ceil(c.n, height) * others;
+    const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
+    if (one_wave && rows == 128) rows = height;
   }
-  const int cols = kGemmSwapCols[plan.tile];
-  plan.schedule = gemm_schedule(gemm_ceil(c.n, 128), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
+  GemmPlan plan;
+  for (int tile = 0; tile < kGemmSwapCount; ++tile) {
+    const GemmSwapTile& t = kGemmSwapTiles[tile];
+    if (t.cols != cols || !gemm_swap_tile_built(tile, c.b.row != 1, finish)) continue;
+    if (t.rows == rows || (t.rows == 128 && plan.tile < 0)) plan.tile = tile;
+  }
+  const GemmSwapTile& t = kGemmSwapTiles[plan.tile];
+  plan.schedule = GemmSchedule(gemm_ceil(c.n, t.rows), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
-  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four.
-  const int64_t room = device.processors * (cols <= 16 ? 2 : 1);
-  const int64_t fill = cols <= 16 ? device.processors * 3 / 2 : device.processors * 3 / 4;
-  while (s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
-         s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
-    ++s.split;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors * t.blocks;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+  if (t.groups == GemmGroups::kTurns) return plan;
+  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four.
+  const int64_t fill = t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
+  while (t.rows == 128 && s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
+         s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
+    s.cut(s.split + 1);
   if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
     s.streamed = static_cast<int32_t>(tiles);
   return plan;

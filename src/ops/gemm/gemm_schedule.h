@@ -8,17 +8,37 @@
 // split: the worker is a cluster of so many blocks, each of which takes an equal part of the k of every tile (split-K).
 #pragma once
 
-#include "core/tensor.h"
+#include "core/divider.h"
 
 namespace ek {
 
 struct GemmSchedule {
-  int32_t rows, cols, batch;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
-  int32_t k_blocks;
-  int32_t group;     // rows of tiles that are walked together, column by column: their operands stay in L2
-  int32_t streamed;  // tiles that are cut along k
-  int32_t workers;
-  int32_t split;
+  int32_t rows = 0, cols = 0,
+          batch = 0;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
+  int32_t k_blocks = 0;
+  int32_t group = 0;     // rows of tiles that are walked together, column by column: their operands stay in L2
+  int32_t streamed = 0;  // tiles that are cut along k
+  int32_t workers = 0;
+  int32_t split = 1;
+  Divider per_matrix, per_group, in_group,
+      in_last;  // tiles: of a batch, of a group, in a column of it, of the last one
+  Divider by_split;
+
+  GemmSchedule() = default;
+  GemmSchedule(int64_t rows_, int64_t cols_, int64_t batch_, int64_t k_blocks_)
+      : rows(static_cast<int32_t>(rows_)),
+        cols(static_cast<int32_t>(cols_)),
+        batch(static_cast<int32_t>(batch_)),
+        k_blocks(static_cast<int32_t>(k_blocks_)),
+        group(rows_ < 8 ? static_cast<int32_t>(rows_) : 8),
+        per_matrix(rows_ * cols_),
+        per_group(group * cols_),
+        in_group(group),
+        in_last(rows % group ? rows % group : group) {}
+  void cut(int parts) {
+    split = parts;
+    by_split = Divider(parts);
+  }
 
   EK_HOST_DEVICE int32_t tiles() const { return rows * cols * batch; }
   EK_HOST_DEVICE int32_t streamed_blocks() const { return streamed * k_blocks; }  // the plan keeps it below 2^31
@@ -42,22 +62,21 @@ struct GemmTile {
 
 EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
   GemmTile tile;
-  const int32_t per_matrix = s.rows * s.cols;
-  tile.batch = index / per_matrix;
-  index -= tile.batch * per_matrix;
-  const int32_t per_group = s.group * s.cols;
-  const int32_t first = index / per_group * s.group;
-  const int32_t rows = s.rows - first < s.group ? s.rows - first : s.group;
-  index %= per_group;
-  tile.row = first + index % rows;
-  tile.col = index / rows;
+  tile.batch = s.per_matrix.divide(index);
+  index -= tile.batch * (s.rows * s.cols);
+  const int32_t group = s.per_group.divide(index), first = group * s.group;
+  index -= group * (s.group * s.cols);
+  const bool last = s.rows - first < s.group;
+  tile.col = last ? s.in_last.divide(index) : s.in_group.divide(index);
+  tile.row = first + index - tile.col * (last ? s.rows - first : s.group);
   return tile;
 }
 
 // A piece of a tile.
 struct GemmWork {
   int32_t tile;
-  int32_t k_begin, k_end;  // in k blocks
+  int32_t k_begin, k_count;  // in k blocks
+  int32_t k_step;
 };
 
 // The pieces of one worker, one after the other: its share of the streamed tiles, then whole ones.
@@ -70,13 +89,14 @@ class GemmWalk {
     if (at_ < end_) {
       work->tile = at_ / s.k_blocks;
       work->k_begin = at_ - work->tile * s.k_blocks;
-      const int32_t left = end_ - at_;
-      work->k_end = work->k_begin + left < s.k_blocks ? work->k_begin + left : s.k_blocks;
-      at_ += work->k_end - work->k_begin;
+      const int32_t left = end_ - at_, rest = s.k_blocks - work->k_begin;
+      work->k_count = left < rest ? left : rest;
+      work->k_step = 1;
+      at_ += work->k_count;
       return true;
     }
     if (tile_ >= s.tiles()) return false;
-    *work = {tile_, 0, s.k_blocks};
+    *work = {tile_, 0, s.k_blocks, 1};
     tile_ += s.workers;
     return true;
   }
@@ -86,13 +106,11 @@ class GemmWalk {
   int32_t tile_;
 };
 
-// The part of a tile that block `rank` of a splitting cluster takes.
+// The part of a tile that block `rank` of a splitting cluster takes: every split-th k block, so that the blocks of the
+// cluster together read longer runs of memory at a time.
 EK_HOST_DEVICE GemmWork gemm_slice(const GemmSchedule& s, GemmWork work, int rank) {
   if (s.split == 1) return work;
-  const int32_t each = s.k_blocks / s.split, rest = s.k_blocks % s.split;
-  work.k_begin = rank * each + (rank < rest ? rank : rest);
-  work.k_end = work.k_begin + each + (rank < rest ? 1 : 0);
-  return work;
+  return {work.tile, rank, static_cast<int32_t>(s.by_split.divide(s.k_blocks - rank + s.split - 1)), s.split};
 }
 
 // The workers that have a piece of a streamed tile, in the order of k.

@@ -40,7 +40,7 @@ const char* why_not_split(const GemmCall& c, const Device& device) {
 
 const char* why_not_swap(const GemmCall& c, const Device& device) {
   if (const char* why = not_hopper(device)) return why;
-  if (c.m > kGemmSwapCols[kGemmSwapCount - 1]) return "m is more than 64";
+  if (c.m > kGemmSwapMaxM) return "m is more than 64";
   if (const char* why = gemm_not_tma(c)) return why;
   return c.a.col == 1 ? nullptr : "rows of a are not contiguous";
 }
@@ -75,7 +75,7 @@ size_t split_workspace(const GemmCall& c, const Device& device) {
   const GemmPlan plan = gemm_sm90_split_plan(c, device);
   if (plan.tile < 0) return 0;
   const GemmTileInfo& t = kGemmTiles[plan.tile];
-  return gemm_streamed_bytes(plan.schedule, t.share == GemmShare::kNone ? 1 : 2, t.rows, t.cols);
+  return gemm_streamed_bytes(plan.schedule, gemm_sharing(t.share), t.rows, t.cols);
 }
 
 ek_status run_swap(const GemmCall& c, const Launch& l) {
@@ -89,7 +89,8 @@ ek_status run_swap(const GemmCall& c, const Launch& l) {
 
 size_t swap_workspace(const GemmCall& c, const Device& device) {
   const GemmPlan plan = gemm_sm90_swap_plan(c, device);
-  return gemm_streamed_bytes(plan.schedule, 1, 128, kGemmSwapCols[plan.tile]);
+  const GemmSwapTile& t = kGemmSwapTiles[plan.tile];
+  return gemm_streamed_bytes(plan.schedule, 1, t.rows, t.cols);
 }
 
 }  // namespace

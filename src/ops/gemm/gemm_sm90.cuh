@@ -4,7 +4,8 @@
 //   gemm_schedule.h        which worker computes which part of which tile
 //   gemm_sm90.cuh          the ring and the main loop (here)
 //   gemm_sm90_epilogue.cuh from the accumulators to d
-// Cooperative: both warpgroups share a tile. Ping-pong: each has its own, and stores it while the other one multiplies.
+// GemmGroups: the warpgroups share a tile, by rows or by columns, or each has its own (ping-pong) and stores it while the
+// other one multiplies.
 #pragma once
 
 #include "cuda/cluster.cuh"
@@ -15,45 +16,49 @@
 
 namespace ek {
 
-// A tile of the kernel. `rows` and `cols` are those of d; kSwap: d is stored transposed, so that rows are the n of the
-// caller, and cols, which wgmma takes in steps of 8, the m.
-template <class T_, int kWgRows_, int kCols_, bool kPingpong_, GemmShare kShare_, bool kTransA_, bool kTransB_,
-          GemmFinish kFinish_>
+// A tile of the kernel. `rows` and `cols` are those of d. Turned and swapped tiles compute the transpose of what the caller
+// asked for: their rows, which wgmma takes in steps of 64, are the caller's n, and cols, in steps of 8, the caller's m.
+template <class T_, int kWgRows_, int kWgCols_, GemmGroups kGroups_, GemmShare kShare_, bool kTransA_, bool kTransB_,
+          GemmFinish kFinish_, bool kTurned_ = kFinish_ == GemmFinish::kSwap, int kBlocks_ = 1>
 struct GemmSm90Tile {
   using T = T_;
-  static constexpr int kWgRows = kWgRows_;  // rows of a warpgroup
-  static constexpr int kCols = kCols_;
-  static constexpr bool kPingpong = kPingpong_;
+  static constexpr int kWgRows = kWgRows_, kWgCols = kWgCols_;  // of a warpgroup
+  static constexpr GemmGroups kGroups = kGroups_;
+  static constexpr bool kPingpong = kGroups == GemmGroups::kTurns;
   static constexpr GemmShare kShare = kShare_;
   static constexpr bool kTransA = kTransA_, kTransB = kTransB_;  // contiguous along m or n instead of k
   static constexpr GemmFinish kFinish = kFinish_;
-  static constexpr bool kSwap = kFinish == GemmFinish::kSwap;
+  static constexpr bool kSwap = kFinish == GemmFinish::kSwap, kTurned = kTurned_;
   static constexpr bool kStaged = kFinish == GemmFinish::kPlain || kFinish == GemmFinish::kFull;
   // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
-  static constexpr int kBlocks = kSwap && kCols <= 16 ? 2 : 1;
+  static constexpr int kBlocks = kBlocks_;
 
-  static constexpr int kRows = kPingpong ? kWgRows : 2 * kWgRows;
-  static constexpr int kCluster = kShare == GemmShare::kNone ? 1 : 2;  // not counting a split of k
+  static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
+  static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
+  static constexpr int kCluster = gemm_sharing(kShare);          // not counting a split of k
+  static constexpr int kReaders = kCluster == 4 ? 3 : kCluster;  // blocks that get a part of what one block loads
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Each warpgroup stages its part of d: as the TMA store reads it, or transposed in f32, padded against bank conflicts.
-  static constexpr int kSwapPitch = kWgRows + 4;
-  static constexpr int kStagingBytes = kSwap                           ? kCols * kSwapPitch * 4
-                                       : kFinish == GemmFinish::kFull  ? kWgRows * kCols * 2
-                                       : kFinish == GemmFinish::kPlain ? 2 * 64 * (kCols % 64 ? 32 : 64) * 2
+  // Each warpgroup stages its part of d: as the TMA store reads it, or 64 rows at a time, transposed in f32, padded against
+  // bank conflicts. Plain: two chunks in turn, which leaves more room for the ring.
+  static constexpr int kSwapPitch = 64 + 4;
+  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr int kStagingBytes = kSwap                           ? kWgCols * kSwapPitch * 4
+                                       : kFinish == GemmFinish::kFull  ? kWgRows * kWgCols * 2
+                                       : kFinish == GemmFinish::kPlain ? 2 * kChunkBytes
                                                                        : 0;
-  static constexpr int kBiasBytes = kSwap ? 0 : kCols * 4;
-  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 256;  // the last for barriers
-  static constexpr int kMaxStages = 12;
+  static constexpr int kBiasBytes = kTurned ? 0 : kWgCols * 4;
+  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 512;  // the last for barriers
+  static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
-  static_assert(kStages * kStageBytes >= (kSwap                        ? kGemmSwapRingBytes
-                                          : kShare == GemmShare::kNone ? kGemmRingBytes
-                                                                       : 0),
+  static_assert(kStages * kStageBytes >= (kSwap                                                  ? kGemmSwapRingBytes
+                                          : !kPingpong && !kTurned && kRows * kCols <= 128 * 128 ? kGemmRingBytes
+                                                                                                 : 0),
                 "the plan counts on a larger ring for the sums of a split");
 };
 
@@ -92,28 +97,50 @@ struct RingAt {
   }
 };
 
-// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for both blocks.
+// A block's place in its cluster: row and column among the tiles that share operands, and which part of k.
+template <class Tile>
+struct GemmPlace {
+  uint32_t row, col, slice;
+  __device__ static GemmPlace of(uint32_t rank) {
+    const uint32_t at = rank % Tile::kCluster;
+    const bool by_rows = gemm_shares_b(Tile::kShare);
+    return {by_rows ? at % 2 : 0, by_rows ? at / 2 : at, rank / Tile::kCluster};
+  }
+  // Ranks: blocks of a column of tiles, which share b, are neighbours.
+  __device__ uint32_t rank(uint32_t row, uint32_t col) const {
+    return slice * Tile::kCluster + col * (gemm_shares_b(Tile::kShare) ? 2 : 1) + row;
+  }
+  __device__ uint32_t rank() const { return rank(row, col); }
+  // The i-th of the blocks whose loads this one reads: itself, who shares one operand, who shares the other.
+  __device__ uint32_t loader(int i) const {
+    if (i == 0) return rank();
+    return i == 1 && gemm_shares_b(Tile::kShare) ? rank(row ^ 1, col) : rank(row, col ^ 1);
+  }
+  __device__ uint16_t sharing_a() const { return static_cast<uint16_t>(1 << rank(row, 0) | 1 << rank(row, 1)); }
+  __device__ uint16_t sharing_b() const { return static_cast<uint16_t>(1 << rank(0, col) | 1 << rank(1, col)); }
+};
+
+// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for `blocks`.
 template <int kExtent, bool kTrans, bool kShared>
 __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
-                                          uint32_t rank) {
+                                          uint32_t half, uint16_t blocks) {
   constexpr int kParts = kShared ? 2 : 1;
-  constexpr uint16_t kBoth = 3;
   if constexpr (!kTrans) {
     constexpr int kPart = kExtent / kParts;
-    const int first = kShared ? rank * kPart : 0;
+    const int first = kShared ? half * kPart : 0;
     if constexpr (kShared)
-      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, kBoth);
+      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, blocks);
     else
       tma_load(smem, map, k, at, batch, full);
   } else {
     constexpr int kBlocks = kExtent / 64 / kParts;
-    const int first = kShared ? rank * kBlocks : 0;
+    const int first = kShared ? half * kBlocks : 0;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i) {
       char* to = smem + (first + i) * 64 * kSwizzleBytes;
       const int x = at + (first + i) * 64;
       if constexpr (kShared)
-        tma_load_multicast(to, map, x, k, batch, full, kBoth);
+        tma_load_multicast(to, map, x, k, batch, full, blocks);
       else
         tma_load(to, map, x, k, batch, full);
     }
@@ -147,81 +174,112 @@ struct GemmSmem {
 template <class Tile>
 struct GemmOrigin {
   int row, col, batch;
-  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, uint32_t rank) {
+  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, const GemmPlace<Tile>& place) {
     const GemmTile t = gemm_tile(s, tile);
-    row = (Tile::kShare == GemmShare::kB ? 2 * t.row + rank : t.row) * Tile::kRows;
-    col = (Tile::kShare == GemmShare::kA ? 2 * t.col + rank : t.col) * Tile::kCols;
+    row = (gemm_shares_b(Tile::kShare) ? 2 * t.row + place.row : t.row) * Tile::kRows;
+    col = (gemm_shares_a(Tile::kShare) ? 2 * t.col + place.col : t.col) * Tile::kCols;
     batch = t.batch;
   }
 };
 
-// Producer: one thread walks the work, of which it has the first piece, and keeps the ring full.
+// Producer: one thread walks the work and keeps the ring full.
 template <class Tile>
-__device__ __forceinline__ void gemm_produce(const GemmSm90Params& p, const GemmSmem<Tile>& smem, GemmWalk walk,
-                                             GemmWork work, GemmOrigin<Tile> at, bool more, uint32_t rank) {
-  const auto load_a = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    gemm_load<Tile::kRows, Tile::kTransA, Tile::kShare == GemmShare::kA>(smem.ring + stage * Tile::kStageBytes, &p.a,
-                                                                         kb * kTileK, at.row, at.batch * p.a_batch,
-                                                                         &smem.full[stage], rank);
-  };
-  const auto load_b = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    gemm_load<Tile::kCols, Tile::kTransB, Tile::kShare == GemmShare::kB>(
-        smem.ring + stage * Tile::kStageBytes + Tile::kABytes, &p.b, kb * kTileK, at.col, at.batch * p.b_batch,
-        &smem.full[stage], rank);
-  };
-  // The constant operand: what the caller calls b.
-  const auto load_constant = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    Tile::kSwap ? load_a(at, kb, stage) : load_b(at, kb, stage);
-  };
-  const auto load_other = [&](const GemmOrigin<Tile>& at, int kb, int stage) {
-    Tile::kSwap ? load_b(at, kb, stage) : load_a(at, kb, stage);
-  };
+class GemmProducer {
+ public:
+  __device__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
+                          const GemmWork& first, bool more, const GemmPlace<Tile>& place)
+      : p_(p),
+        smem_(smem),
+        walk_(walk),
+        work_(first),
+        at_(p.schedule, more ? first.tile : 0, place),
+        more_(more),
+        place_(place) {}
 
-  RingAt<Tile::kStages> ring;
-
-  // Constant weights of the first stages come before the wait for the kernels ahead of us. The ring is empty: no waiting.
-  int early = 0;
-  if (p.constant_b && more) {
-    early = min(Tile::kStages, work.k_end - work.k_begin);
-    for (int i = 0; i < early; ++i) {
-      mbarrier_expect(&smem.full[i], Tile::kStageBytes);
-      load_constant(at, work.k_begin + i, i);
+  // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
+  __device__ __forceinline__ void fill() {
+    if (more_) done_ = min(Tile::kStages, work_.k_count);
+    for (int i = 0; i < done_; ++i) {
+      mbarrier_expect(&smem_.full[i], Tile::kStageBytes);
+      if (p_.constant_b) load_b(i, i);
     }
+    pdl_wait();
+    for (int i = 0; i < done_; ++i) {
+      if (!p_.constant_b) load_b(i, i);
+      load_a(i, i);
+    }
+    ring_.skip(done_);
   }
-  pdl_wait();
 
-  while (more) {
-    for (int kb = work.k_begin; kb < work.k_end; ++kb, ring.next()) {
-      if (early > 0) {
-        --early;
-      } else {
-        mbarrier_wait(&smem.empty[ring.stage], ring.phase ^ 1);
-        mbarrier_expect(&smem.full[ring.stage], Tile::kStageBytes);
-        load_constant(at, kb, ring.stage);
+  __device__ __forceinline__ void run() {
+    while (more_) {
+      for (int i = done_; i < work_.k_count; ++i, ring_.next()) {
+        mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
+        mbarrier_expect(&smem_.full[ring_.stage], Tile::kStageBytes);
+        load_b(i, ring_.stage);
+        load_a(i, ring_.stage);
       }
-      load_other(at, kb, ring.stage);
+      done_ = 0;
+      more_ = walk_.next(p_.schedule, &work_);
+      if (!more_) break;
+      work_ = gemm_slice(p_.schedule, work_, place_.slice);
+      at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
-    more = walk.next(p.schedule, &work);
-    if (more) {
-      work = gemm_slice(p.schedule, work, rank);
-      at = GemmOrigin<Tile>(p.schedule, work.tile, rank);
-    }
+    // The others of a cluster still report that it is done with what was sent to it; this one must not end before.
+    if (Tile::kCluster > 1)
+      for (int i = 0; i < Tile::kStages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
   }
-}
+
+ private:
+  // The i-th k block of the piece. a and b are the caller's: a turned product has them the other way round.
+  __device__ __forceinline__ void load_a(int i, int stage) {
+    Tile::kTurned ? load_cols(i, stage) : load_rows(i, stage);
+  }
+  __device__ __forceinline__ void load_b(int i, int stage) {
+    Tile::kTurned ? load_rows(i, stage) : load_cols(i, stage);
+  }
+
+  __device__ __forceinline__ int k_of(int i) const { return (work_.k_begin + i * work_.k_step) * kTileK; }
+  __device__ __forceinline__ void load_rows(int i, int stage) {
+    constexpr bool kShared = gemm_shares_a(Tile::kShare);
+    gemm_load<Tile::kRows, Tile::kTransA, kShared>(smem_.ring + stage * Tile::kStageBytes, &p_.a, k_of(i), at_.row,
+                                                   at_.batch * p_.a_batch, &smem_.full[stage], place_.col,
+                                                   kShared ? place_.sharing_a() : 0);
+  }
+  __device__ __forceinline__ void load_cols(int i, int stage) {
+    constexpr bool kShared = gemm_shares_b(Tile::kShare);
+    gemm_load<Tile::kCols, Tile::kTransB, kShared>(smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b,
+                                                   k_of(i), at_.col, at_.batch * p_.b_batch, &smem_.full[stage],
+                                                   place_.row, kShared ? place_.sharing_b() : 0);
+  }
+
+  const GemmSm90Params& p_;
+  const GemmSmem<Tile>& smem_;
+  GemmWalk walk_;
+  GemmWork work_;
+  GemmOrigin<Tile> at_;
+  RingAt<Tile::kStages> ring_;
+  bool more_;
+  const GemmPlace<Tile> place_;
+  int done_ = 0;  // k blocks of the piece that are on their way
+};
 
 // Consumer: one piece of a tile, from the ring into the accumulators.
 // during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
 template <class Tile, class During, class Issued>
 __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
-                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kCols / 2], During during,
-                                              Issued issued) {
+                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
+                                              const GemmPlace<Tile>& place, During during, Issued issued) {
 #if EK_HAS_WGMMA
-  using Mma = Wgmma<typename Tile::T, Tile::kCols, Tile::kTransA, Tile::kTransB>;
+  using Mma = Wgmma<typename Tile::T, Tile::kWgCols, Tile::kTransA, Tile::kTransB>;
   constexpr int kParts = Tile::kWgRows / 64;
   constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 rows of m or n by 64 of k
   const bool signals = threadIdx.x % 128 == 0;
-  const uint32_t first_a = smem_address(smem.ring) + (Tile::kPingpong ? 0 : wg * kParts * kBlockBytes);
-  const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes;
+  static_assert(!Tile::kTransB || Tile::kGroups != GemmGroups::kCols || Tile::kWgCols % 64 == 0, "");
+  const uint32_t first_a =
+      smem_address(smem.ring) + (Tile::kGroups == GemmGroups::kRows ? wg * kParts * kBlockBytes : 0);
+  const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes +
+                           (Tile::kGroups == GemmGroups::kCols ? wg * Tile::kWgCols * kSwizzleBytes : 0);
   int previous = -1;
 
   for (int kb = 0; kb < k_blocks; ++kb, ring->next()) {
@@ -240,8 +298,9 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     wgmma_wait<1>();
     if (previous >= 0 && signals) {
 #pragma unroll
-      for (int r = 0; r < Tile::kCluster; ++r)
-        Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+      for (int r = 0; r < Tile::kReaders; ++r)
+        Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
+                            : mbarrier_arrive(&smem.empty[previous], place.loader(r));
     }
     previous = ring->stage;
     if (kb == (k_blocks > 1)) during();
@@ -251,11 +310,12 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
 #pragma unroll
   for (int i = 0; i < kParts; ++i)
 #pragma unroll
-    for (int j = 0; j < Tile::kCols / 2; ++j) wgmma_hold(acc[i][j]);
+    for (int j = 0; j < Tile::kWgCols / 2; ++j) wgmma_hold(acc[i][j]);
   if (signals) {
 #pragma unroll
-    for (int r = 0; r < Tile::kCluster; ++r)
-      Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous]) : mbarrier_arrive(&smem.empty[previous], r);
+    for (int r = 0; r < Tile::kReaders; ++r)
+      Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
+                          : mbarrier_arrive(&smem.empty[previous], place.loader(r));
   }
 #endif
 }
@@ -274,15 +334,20 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const GemmSmem<Tile> smem(raw);
   const int group = threadIdx.x / 128;  // 0: producer, 1 and 2: consumers
-  const int split = Tile::kCluster == 1 ? p.schedule.split : 1;
-  const uint32_t rank = Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0;
-  const int worker = blockIdx.x / (Tile::kCluster * split);
+  const int split = p.schedule.split;
+  const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
+  const int worker = cluster_id();
 
-  // While one thread sets up the barriers, everybody finds out where to begin.
-  if (threadIdx.x == 128) {
+  GemmWalk walk(p.schedule, worker);
+  GemmWork next;
+  bool more = walk.next(p.schedule, &next);
+  if (more) next = gemm_slice(p.schedule, next, place.slice);
+  GemmProducer<Tile> producer(p, smem, walk, next, more, place);
+  if (threadIdx.x == 0) {
+    // One thread: its barriers are set up by uniform instructions, a lane's own would be slower by half a microsecond.
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 1);
-      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kCluster);
+      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
     }
     mbarrier_init(&smem.c_full[0], 1);
     mbarrier_init(&smem.c_full[1], 1);
@@ -290,50 +355,45 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
     mbarrier_fence();
+    // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
+    if (Tile::kCluster == 1) producer.fill();
   }
-  if (threadIdx.x == 32) {
-    tma_prefetch_map(&p.a);
-    tma_prefetch_map(&p.b);
-    if (Tile::kStaged) tma_prefetch_map(&p.d);
-  }
-  GemmWalk walk(p.schedule, worker);
-  GemmWork next;
-  bool more = walk.next(p.schedule, &next);
-  if (more) next = gemm_slice(p.schedule, next, rank);
-  const GemmOrigin<Tile> origin(p.schedule, more ? next.tile : 0, rank);
-  // The other block's barriers must stand before anything is sent there.
-  if (Tile::kCluster > 1 || split > 1) {
-    cluster_arrive_relaxed();
+  __syncwarp();
+  if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
+  if (Tile::kCluster > 1)
     cluster_wait();
-  } else {
+  else
     __syncthreads();
-  }
 
   if (group == 0) {
-    if (Tile::kBlocks == 1) registers_give<40>();
-    if (threadIdx.x == 0) gemm_produce<Tile>(p, smem, walk, next, origin, more, rank);
+    if (Tile::kBlocks == 1) registers_give<72>();
+    if (threadIdx.x == 0) {
+      if (Tile::kCluster > 1) producer.fill();
+      producer.run();
+    }
     __syncwarp();
+    if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
-    if (Tile::kBlocks == 1) registers_take<232>();
+    if (Tile::kBlocks == 1) registers_take<216>();
     const int wg = group - 1;
-    GemmSm90Epilogue<Tile> epilogue(p, smem, wg, rank, worker);
+    GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile::kStages> ring;
     pdl_wait();
     // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units.
     for (int turn = 0; more; ++turn) {
       const GemmWork work = next;
       more = walk.next(p.schedule, &next);
-      if (more) next = gemm_slice(p.schedule, next, rank);
-      const int k_blocks = work.k_end - work.k_begin;
+      if (more) next = gemm_slice(p.schedule, next, place.slice);
+      const int k_blocks = work.k_count;
       if (Tile::kPingpong && turn % 2 != wg) {
         ring.skip(k_blocks);
         continue;
       }
-      float acc[Tile::kWgRows / 64][Tile::kCols / 2];
+      float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
       epilogue.begin(work);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
-          smem, &ring, k_blocks, wg, acc, [&] { epilogue.during(); },
+          smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
           [&] {
             if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
           });
@@ -342,11 +402,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     epilogue.end();
   }
   pdl_launch();
-  if constexpr (Tile::kCluster > 1) {
-    // The other block may still send tiles and arrivals here.
-    cluster_arrive_relaxed();
-    cluster_wait();
-  }
 #endif
 }
 

@@ -36,24 +36,25 @@ class GemmSm90Epilogue {
  public:
   using T = typename Tile::T;
   static constexpr int kParts = Tile::kWgRows / 64;
-  static constexpr int kCols = Tile::kCols;
+  static constexpr int kCols = Tile::kWgCols;
   using Acc = float[kParts][kCols / 2];
 
-  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, uint32_t rank, int worker)
-      : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), rank_(rank), worker_(worker) {
+  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, const GemmPlace<Tile>& place,
+                              int worker)
+      : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), place_(place), worker_(worker) {
     staging_ = smem.staging + wg * Tile::kStagingBytes;
     bias_ = smem.bias + wg * kCols;
   }
 
   // Before the product: where the result will go, and what is needed for it from memory, so that it comes in meanwhile.
   __device__ __forceinline__ void begin(const GemmWork& work) {
-    const GemmOrigin<Tile> at(p_.schedule, work.tile, rank_);
-    row_ = at.row + (Tile::kPingpong ? 0 : wg_ * Tile::kWgRows);
-    col_ = at.col;
+    const GemmOrigin<Tile> at(p_.schedule, work.tile, place_);
+    row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
+    col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
     c_asked_ = false;
-    whole_ = work.k_end - work.k_begin == p_.schedule.k_blocks;
-    if constexpr (!Tile::kSwap) {
+    whole_ = work.k_count == p_.schedule.k_blocks;
+    if constexpr (!Tile::kTurned) {
       if (p_.epilogue.bias) {
 #pragma unroll
         for (int i = 0; i < kBiasRegisters; ++i) {
@@ -72,7 +73,7 @@ class GemmSm90Epilogue {
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
   __device__ __forceinline__ bool join(const GemmWork& work, Acc& acc) {
-    if constexpr (Tile::kCluster == 1)
+    if constexpr (!Tile::kPingpong)
       if (p_.schedule.split > 1) return join_split(acc);
     return join_pieces(work, acc);
   }
@@ -81,7 +82,7 @@ class GemmSm90Epilogue {
     if constexpr (Tile::kSwap) {
       store_swapped(acc);
     } else {
-      if (p_.epilogue.bias) {
+      if (!Tile::kTurned && p_.epilogue.bias) {
         if (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);  // the bias of the tile before has been read
 #pragma unroll
         for (int i = 0; i < kBiasRegisters; ++i)
@@ -99,10 +100,13 @@ class GemmSm90Epilogue {
         mbarrier_wait(&smem_.c_full[wg_], c_phase_);
         c_phase_ ^= 1;
       }
-      if constexpr (kHoldsC && kCols % 64 == 0) {
+      if constexpr (kHoldsC && !Tile::kTurned && kCols % 64 == 0) {
         if (p_.gated) return store_tile<true>(acc);
       }
-      store_tile<false>(acc);
+      if constexpr (Tile::kTurned)
+        store_turned(acc);
+      else
+        store_tile<false>(acc);
     }
   }
 
@@ -124,7 +128,8 @@ class GemmSm90Epilogue {
     uint32_t* told = reinterpret_cast<uint32_t*>(smem_.arrived + 2) + wg_;
     if (thread_ == 0) {
       // The barrier has put the other threads' stores before this one's release.
-      uint32_t* counter = p_.counters + (work.tile * Tile::kCluster + rank_) * 2 + (Tile::kPingpong ? 0 : wg_);
+      uint32_t* counter =
+          p_.counters + (work.tile * Tile::kCluster + place_.rank() % Tile::kCluster) * 2 + (Tile::kPingpong ? 0 : wg_);
       const bool last = atomic_add_ordered(counter, 1) == static_cast<uint32_t>(pieces.last - pieces.first);
       if (last) *counter = 0;
       *told = last;
@@ -161,23 +166,25 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ bool join_split(Acc& acc) {
     constexpr int kBytes = kVectors * 128 * 16;  // of a warpgroup
     const int split = p_.schedule.split;
-    const auto slot = [&](int rank) {
-      return reinterpret_cast<float4*>(smem_.ring + ((rank - 1) * 2 + wg_) * kBytes) + thread_;
+    const auto slot = [&](int slice) {
+      return reinterpret_cast<float4*>(smem_.ring + ((slice - 1) * 2 + wg_) * kBytes) + thread_;
     };
-    if (rank_ > 0) {
+    if (Tile::kCluster == 1) cluster_wait();  // the other blocks have set up their barriers
+    if (place_.slice > 0) {
       mbarrier_wait(smem_.room, 0);
-      float4* to = slot(rank_);
+      float4* to = slot(place_.slice);
 #pragma unroll
       for (int v = 0; v < kVectors; ++v) {
         const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        cluster_store_async(to + v * 128, &smem_.arrived[wg_], 0, make_float4(x[0], x[1], x[2], x[3]));
+        cluster_store_async(to + v * 128, &smem_.arrived[wg_], place_.rank() % Tile::kCluster,
+                            make_float4(x[0], x[1], x[2], x[3]));
       }
       return false;
     }
     barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
     if (thread_ == 0) {
       mbarrier_expect(&smem_.arrived[wg_], (split - 1) * kBytes);
-      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r);
+      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r * Tile::kCluster + place_.rank());
     }
     mbarrier_wait(&smem_.arrived[wg_], 0);
     for (int r = 1; r < split; ++r) {
@@ -212,8 +219,8 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
-    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + rank_;
-    float* at = p_.partials + (slot * Tile::kRows + (Tile::kPingpong ? 0 : wg_ * Tile::kWgRows)) * kCols;
+    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.rank() % Tile::kCluster;
+    float* at = p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
@@ -221,11 +228,17 @@ class GemmSm90Epilogue {
     c_asked_ = true;
     if (thread_ != 0) return;
     tma_store_wait_read();
-    const int cols = p_.gated ? kCols / 2 : kCols, width = chunk(cols);
-    mbarrier_expect(&smem_.c_full[wg_], Tile::kWgRows * cols * 2);
-    for (int c = 0; c < cols; c += width)
-      tma_load(staging_ + c * Tile::kWgRows * 2, &p_.c, (p_.gated ? col_ / 2 : col_) + c, row_, batch_ * p_.c_batch,
-               &smem_.c_full[wg_]);
+    mbarrier_expect(&smem_.c_full[wg_], Tile::kWgRows * (p_.gated ? kCols / 2 : kCols) * 2);
+    if constexpr (Tile::kTurned) {
+      for (int i = 0; i < Tile::kWgRows / 64 * (kCols / kChunkCols); ++i)
+        tma_load(staging_ + i * Tile::kChunkBytes, &p_.c, row_ + i / (kCols / kChunkCols) * 64,
+                 col_ + i % (kCols / kChunkCols) * kChunkCols, batch_ * p_.c_batch, &smem_.c_full[wg_]);
+    } else {
+      const int cols = p_.gated ? kCols / 2 : kCols, width = chunk(cols);
+      for (int c = 0; c < cols; c += width)
+        tma_load(staging_ + c * Tile::kWgRows * 2, &p_.c, (p_.gated ? col_ / 2 : col_) + c, row_, batch_ * p_.c_batch,
+                 &smem_.c_full[wg_]);
+    }
   }
 
   template <bool kGated>
@@ -236,17 +249,7 @@ class GemmSm90Epilogue {
     for (int i = 0; i < kParts; ++i) {
 #pragma unroll
       for (int g = 0; g < kCols / 32; ++g) {  // 32 columns at a time: 16 values
-        if (kChunked && g * 32 % kChunkCols == 0) {
-          // The chunk before the last one has left its half of the staging. With an odd number of chunks a tile begins
-          // with the half that the one before ended with, and that one must have left too.
-          if (thread_ == 0) {
-            if (kOddChunks && i == 0 && g == 0)
-              tma_store_wait_read();
-            else
-              tma_store_wait_read<1>();
-          }
-          barrier_sync(kStoreBarrier + wg_, 128);
-        }
+        if (kChunked && g * 32 % kChunkCols == 0) wait_for_chunk(i == 0 && g == 0);
         float z[16];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -290,6 +293,79 @@ class GemmSm90Epilogue {
     }
   }
 
+  // acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging. A chunk is 64 of the
+  // caller's columns and kChunkCols of its rows. (kPlain: in turn in the two halves of the staging.)
+  __device__ __forceinline__ void store_turned(Acc& acc) {
+    constexpr int kChunks = kCols / kChunkCols;
+    const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16;
+#pragma unroll
+    for (int i = 0; i < kParts; ++i) {
+      float bias[2] = {0.f, 0.f};
+      if (p_.epilogue.bias) {
+#pragma unroll
+        for (int h = 0; h < 2; ++h) {
+          const int r = row_ + i * 64 + first + lane / 4 + 8 * h;
+          if (r < p_.rows) bias[h] = static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[r]);
+        }
+      }
+#pragma unroll
+      for (int chunk = 0; chunk < kChunks; ++chunk) {
+        const int turn = i * kChunks + chunk;
+        if (kChunked) wait_for_chunk(turn == 0);
+        char* staging = staging_ + (kChunked ? turn % 2 : turn) * Tile::kChunkBytes;
+#pragma unroll
+        for (int j = 0; j < kChunkCols / 8; j += 2) {
+          float z[8];
+#pragma unroll
+          for (int e = 0; e < 8; ++e)
+            z[e] = acc[i][(chunk * (kChunkCols / 8) + j) * 4 + e] * p_.epilogue.alpha + bias[e % 4 / 2];
+          if constexpr (Tile::kFinish == GemmFinish::kFull) gemm_activate<T>(p_.epilogue.act, z);
+#pragma unroll
+          for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
+          // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
+          const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
+          stage_8x8<true>(smem_address(staging) + r * 128 + ((c8 ^ (r & 7)) << 4), z);
+        }
+        fence_async();
+        barrier_sync(kStoreBarrier + wg_, 128);
+        if (thread_ == 0) {
+          tma_store(&p_.d, staging, row_ + i * 64, col_ + chunk * kChunkCols, batch_);
+          tma_store_commit();
+        }
+      }
+    }
+  }
+
+  // kPlain: the chunk before the last one has left its half of the staging. With an odd number of chunks a tile begins with
+  // the half that the one before ended with, and that one must have left too.
+  __device__ __forceinline__ void wait_for_chunk(bool first) {
+    if (thread_ == 0) {
+      if (kOddChunks && first)
+        tma_store_wait_read();
+      else
+        tma_store_wait_read<1>();
+    }
+    barrier_sync(kStoreBarrier + wg_, 128);
+  }
+
+  // Four matrices of 8x8 into the staging, c added that is there.
+  template <bool kTrans>
+  __device__ __forceinline__ void stage_8x8(uint32_t at, float* x) {
+    uint32_t v[4];
+    if (kHoldsC && p_.c_data) {
+      kTrans ? ldmatrix_x4_trans(at, v) : ldmatrix_x4(at, v);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) {
+        const float2 c = unpack2(static_cast<T*>(nullptr), v[e]);
+        x[2 * e] += p_.epilogue.beta * c.x;
+        x[2 * e + 1] += p_.epilogue.beta * c.y;
+      }
+    }
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] = pack2(static_cast<T*>(nullptr), x[2 * e], x[2 * e + 1]);
+    kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
+  }
+
   // kPlain: 64 rows and 64 (or 32) columns at a time, in turn in the two halves of the staging.
   __device__ __forceinline__ void store_chunk(int part, int chunk) {
     fence_async();
@@ -313,20 +389,7 @@ class GemmSm90Epilogue {
       } else {
         at += staged_at<kCols>(r, c8);
       }
-      float* x = z + half * 8;
-      uint32_t v[4];
-      if (kHoldsC && p_.c_data) {
-        ldmatrix_x4(at, v);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 c = unpack2(static_cast<T*>(nullptr), v[e]);
-          x[2 * e] += p_.epilogue.beta * c.x;
-          x[2 * e + 1] += p_.epilogue.beta * c.y;
-        }
-      }
-#pragma unroll
-      for (int e = 0; e < 4; ++e) v[e] = pack2(static_cast<T*>(nullptr), x[2 * e], x[2 * e + 1]);
-      stmatrix_x4(at, v);
+      stage_8x8<false>(at, z + half * 8);
     }
   }
 
@@ -375,49 +438,55 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void store_swapped(Acc& acc) {
     float* staging = reinterpret_cast<float*>(staging_);
     const int lane = thread_ % 32, first = thread_ / 32 * 16 + lane / 4;
-    barrier_sync(kStoreBarrier + wg_, 128);  // the tile before has been read
+    constexpr int kThreads = 8;  // for 64 columns of the caller's
 #pragma unroll
-    for (int i = 0; i < kParts; ++i)
+    for (int i = 0; i < kParts; ++i) {
+      barrier_sync(kStoreBarrier + wg_, 128);  // what was there before has been read
 #pragma unroll
       for (int j = 0; j < kCols / 8; ++j)
 #pragma unroll
         for (int e = 0; e < 4; ++e)
-          staging[(j * 8 + lane % 4 * 2 + e % 2) * Tile::kSwapPitch + i * 64 + first + e / 2 * 8] = acc[i][j * 4 + e];
-    barrier_sync(kStoreBarrier + wg_, 128);
+          staging[(j * 8 + lane % 4 * 2 + e % 2) * Tile::kSwapPitch + first + e / 2 * 8] = acc[i][j * 4 + e];
+      barrier_sync(kStoreBarrier + wg_, 128);
 
-    constexpr int kThreads = Tile::kWgRows / 8;  // for a row of the caller's
-    const int col = row_ + thread_ % kThreads * 8;
-    if (col >= p_.rows) return;
-    float bias[8] = {};
-    if (p_.epilogue.bias) {
+      const int col = row_ + i * 64 + thread_ % kThreads * 8;
+      if (col >= p_.rows) continue;
+      float bias[8] = {};
+      if (p_.epilogue.bias) {
 #pragma unroll
-      for (int e = 0; e < 8; ++e)
-        if (col + e < p_.rows) bias[e] = static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[col + e]);
-    }
-#pragma unroll
-    for (int pass = 0; pass < (kCols * kThreads + 127) / 128; ++pass) {
-      const int r = pass * (128 / kThreads) + thread_ / kThreads;
-      if (r >= kCols || col_ + r >= p_.cols) break;
-      const float* from = staging + r * Tile::kSwapPitch + thread_ % kThreads * 8;
-      float z[8];
-      *reinterpret_cast<float4*>(z) = *reinterpret_cast<const float4*>(from);
-      *reinterpret_cast<float4*>(z + 4) = *reinterpret_cast<const float4*>(from + 4);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) z[e] = z[e] * p_.epilogue.alpha + bias[e];
-      if (p_.gated) {
-        float y[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) y[e] = z[2 * e];
-        activate(y);
-#pragma unroll
-        for (int e = 0; e < 4; ++e) y[e] *= z[2 * e + 1] * p_.epilogue.out_scale;
-        store_run(col_ + r, col / 2, y);
-      } else {
-        activate(z);
-#pragma unroll
-        for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
-        store_run(col_ + r, col, z);
+        for (int e = 0; e < 8; ++e)
+          if (col + e < p_.rows) bias[e] = static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[col + e]);
       }
+#pragma unroll 1
+      for (int pass = 0; pass < (kCols * kThreads + 127) / 128; ++pass) {
+        const int r = pass * (128 / kThreads) + thread_ / kThreads;
+        if (r >= kCols || col_ + r >= p_.cols) break;
+        const float* from = staging + r * Tile::kSwapPitch + thread_ % kThreads * 8;
+        float z[8];
+        *reinterpret_cast<float4*>(z) = *reinterpret_cast<const float4*>(from);
+        *reinterpret_cast<float4*>(z + 4) = *reinterpret_cast<const float4*>(from + 4);
+        finish_run(col_ + r, col, z, bias);
+      }
+    }
+  }
+
+  // 8 columns of a row of the caller's.
+  __device__ __forceinline__ void finish_run(int row, int col, float (&z)[8], const float (&bias)[8]) {
+#pragma unroll
+    for (int e = 0; e < 8; ++e) z[e] = z[e] * p_.epilogue.alpha + bias[e];
+    if (p_.gated) {
+      float y[4];
+#pragma unroll
+      for (int e = 0; e < 4; ++e) y[e] = z[2 * e];
+      activate(y);
+#pragma unroll
+      for (int e = 0; e < 4; ++e) y[e] *= z[2 * e + 1] * p_.epilogue.out_scale;
+      store_run(row, col / 2, y);
+    } else {
+      activate(z);
+#pragma unroll
+      for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
+      store_run(row, col, z);
     }
   }
 
@@ -464,7 +533,7 @@ class GemmSm90Epilogue {
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
   const int wg_, thread_;
-  const uint32_t rank_;
+  const GemmPlace<Tile> place_;
   const int worker_;
   char* staging_;
   float* bias_;

@@ -8,8 +8,8 @@
 
 namespace ek {
 
-// The same product with rows and columns of d exchanged: what a kSwap tile computes.
-inline GemmCall gemm_swapped(GemmCall c) {
+// The same product with rows and columns of d exchanged: what a turned tile computes.
+inline GemmCall gemm_turned(GemmCall c) {
   std::swap(c.m, c.n);
   std::swap(c.a, c.b);
   std::swap(c.a.row, c.a.col);
@@ -27,7 +27,7 @@ inline bool gemm_operand_map(const GemmCall& c, const Matrix& x, int64_t extent,
 
 template <class Tile>
 ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Launch& l) {
-  const GemmCall c = Tile::kSwap ? gemm_swapped(call) : call;
+  const GemmCall c = Tile::kTurned ? gemm_turned(call) : call;
   GemmSm90Params p;
   p.schedule = plan.schedule;
   p.epilogue = gemm_epilogue_of(c);
@@ -49,17 +49,17 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 
-  constexpr int kBoxA = Tile::kRows / (Tile::kShare == GemmShare::kA ? 2 : 1);
-  constexpr int kBoxB = Tile::kCols / (Tile::kShare == GemmShare::kB ? 2 : 1);
+  constexpr int kBoxA = Tile::kRows / (gemm_shares_a(Tile::kShare) ? 2 : 1);
+  constexpr int kBoxB = Tile::kCols / (gemm_shares_b(Tile::kShare) ? 2 : 1);
   bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, &p.a) &&
             gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, &p.b);
   if (Tile::kStaged) {
-    const int cols = c.gated ? Tile::kCols / 2 : Tile::kCols, box = cols % 64 ? 32 : 64;
+    const int cols = c.gated ? Tile::kWgCols / 2 : Tile::kWgCols;
+    const int box_cols = Tile::kTurned || cols % 64 == 0 ? 64 : 32;
+    const int box_rows = Tile::kTurned ? Tile::kChunkCols : Tile::kFinish == GemmFinish::kPlain ? 64 : Tile::kWgRows;
     const auto map = [&](const Matrix& x, CUtensorMap* to) {
       const int64_t batch = x.batch ? c.batch : 1;
-      return make_tensor_map({x.data, c.out, c.n_out, c.m, batch, x.row, x.batch, box,
-                              Tile::kFinish == GemmFinish::kPlain ? 64 : Tile::kWgRows},
-                             to);
+      return make_tensor_map({x.data, c.out, call.n_out, call.m, batch, x.row, x.batch, box_cols, box_rows}, to);
     };
     ok = ok && map(c.d, &p.d) && (!c.c.data || map(c.c, &p.c));
   }

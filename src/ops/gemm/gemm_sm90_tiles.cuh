@@ -14,8 +14,10 @@ ek_status gemm_sm90_run_tile(const GemmCall& c, const GemmPlan& plan, const Laun
     constexpr GemmTileInfo kInfo = kGemmTiles[kTile];
     if (plan.tile != kTile) return gemm_sm90_run_tile<T, kTransA, kTransB, kFinish, kTile + 1>(c, plan, l);
     if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB, kFinish))
-      return gemm_sm90_launch<GemmSm90Tile<T, kInfo.pingpong ? kInfo.rows : kInfo.rows / 2, kInfo.cols, kInfo.pingpong,
-                                           kInfo.share, kTransA, kTransB, kFinish>>(c, plan, l);
+      return gemm_sm90_launch<GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows,
+                                           kInfo.groups == GemmGroups::kCols ? kInfo.cols / 2 : kInfo.cols,
+                                           kInfo.groups, kInfo.share, kTransA, kTransB, kFinish, kInfo.turned>>(c, plan,
+                                                                                                                l);
   }
   return fail(l.context, EK_STATUS_INTERNAL, "gemm_sm90: a plan for a tile that is not built");
 }
@@ -25,20 +27,25 @@ ek_status gemm_sm90_run(const GemmCall& c, const GemmPlan& plan, const Launch& l
   return gemm_sm90_run_tile<T, kTransA, kTransB, kFinish, 0>(c, plan, l);
 }
 
-template <class T, bool kTransB, int kTile>
+template <class T, bool kTransB, GemmFinish kFinish, int kTile>
 ek_status gemm_sm90_run_swap_tile(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
   if constexpr (kTile < kGemmSwapCount) {
-    if (plan.tile != kTile) return gemm_sm90_run_swap_tile<T, kTransB, kTile + 1>(c, plan, l);
-    return gemm_sm90_launch<
-        GemmSm90Tile<T, 64, kGemmSwapCols[kTile], false, GemmShare::kNone, kTransB, false, GemmFinish::kSwap>>(c, plan,
-                                                                                                               l);
+    constexpr GemmSwapTile kInfo = kGemmSwapTiles[kTile];
+    if (plan.tile != kTile) return gemm_sm90_run_swap_tile<T, kTransB, kFinish, kTile + 1>(c, plan, l);
+    if constexpr (gemm_swap_tile_built(kTile, kTransB, kFinish))
+      return gemm_sm90_launch<
+          GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows, kInfo.cols, kInfo.groups,
+                       GemmShare::kNone, kTransB, false, kFinish, true, kInfo.blocks>>(c, plan, l);
   }
   return fail(l.context, EK_STATUS_INTERNAL, "gemm_sm90: a plan for a tile that is not built");
 }
 
 template <class T, bool kTransB>
 ek_status gemm_sm90_run_swap(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
-  return gemm_sm90_run_swap_tile<T, kTransB, 0>(c, plan, l);
+  if constexpr (!kTransB)
+    if (gemm_swap_finish(c) == GemmFinish::kPlain)
+      return gemm_sm90_run_swap_tile<T, false, GemmFinish::kPlain, 0>(c, plan, l);
+  return gemm_sm90_run_swap_tile<T, kTransB, GemmFinish::kSwap, 0>(c, plan, l);
 }
 
 }  // namespace ek

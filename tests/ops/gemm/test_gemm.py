@@ -6,6 +6,8 @@ from harness import Expected, MatrixSpec, Prepared, Refused, rows
 from harness.matrix import product
 from harness.memory import Arena
 
+SHARDS = 6  # processes of tools/gpu-check
+
 # alpha, beta; b by columns ("nt") is how weights are stored.
 VARIANTS = [
     {"alpha": 1.0, "beta": 1.0}, {"constant_b": True}, {"alpha": 2.0, "beta": 3.0}, {"alpha": 0.5, "beta": 2.0},
@@ -33,7 +35,7 @@ def dims(m, n, k, a, i):
 
 SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
-    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
+    tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}], empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
 )  # fmt: skip
 
 

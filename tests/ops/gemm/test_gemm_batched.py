@@ -5,6 +5,8 @@ from pathlib import Path
 from harness import MatrixSpec
 from harness.matrix import SHAPES
 
+SHARDS = 4  # processes of tools/gpu-check
+
 # A product of a batch is that of gemm: its reference serves for both.
 _spec = importlib.util.spec_from_file_location("test_gemm", Path(__file__).with_name("test_gemm.py"))
 gemm = importlib.util.module_from_spec(_spec)

@@ -3,6 +3,8 @@ import numpy as np
 from harness import Expected, MatrixSpec
 from harness.matrix import SHAPES, activate, gate, product
 
+SHARDS = 4  # processes of tools/gpu-check
+
 VARIANTS = [
     {"act": "gelu_tanh"}, {"act": "silu", "gated": True}, {"act": "silu"}, {"act": "gelu_erf", "out_scale": 0.5},
     {"act": "relu", "constant_b": True}, {"act": "relu2", "out_scale": -2.0}, {"gated": True, "act": "gelu_tanh"},
@@ -29,6 +31,7 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm_epilogue", reference, variants=VARIANTS, matrix_dims=dims, layouts=[("b",), (), ("a",), ("a", "b")],
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::2], "full": SHAPES["full"][::2]},
+    tiles=[{"act": "gelu_tanh"}, {"gated": True, "act": "silu"}],
     empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
 )  # fmt: skip
 

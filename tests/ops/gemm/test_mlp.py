@@ -3,6 +3,8 @@ import numpy as np
 from harness import Expected, MatrixSpec
 from harness.matrix import activate, gate, product, rounded
 
+SHARDS = 2  # processes of tools/gpu-check
+
 VARIANTS = [
     {"act": "silu", "gated": True}, {"act": "relu"}, {"act": "gelu_erf"}, {"act": "relu2"}, {"act": "none"},
     {"gated": True},
