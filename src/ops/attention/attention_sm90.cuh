@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention on Hopper for f16 and bf16: a producer warp (attention_sm90_work.cuh) and two or three warpgroups with 64
+// queries each. Scores and sums are f32 in registers; P, rounded to T, goes from there into the second product.
+// Two overlaps hide the softmax: a warpgroup has the products of scores j + 1 and of P V of j running while it works on
+// the scores, and the warpgroups take turns at the matrix units, so that one multiplies while the other one exponentiates.
+// A query's bits depend on its own keys alone: blocks of keys begin at multiples of their size, and one that a query does
+// not see changes nothing of its sums.
+#pragma once
+
+#include "cuda/math.cuh"
+#include "ops/attention/attention_sm90_work.cuh"
+
+namespace ek {
+
+constexpr int kAttentionTurn = 1;   // named barriers: whose turn it is, one for each warpgroup
+constexpr int kAttentionClear = 4;  // and among the threads of a warpgroup
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
+
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+
+// Word i of lane j of each four lanes becomes word j of lane i.
+__device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
+#pragma unroll
+  for (int bit = 1; bit <= 2; bit *= 2) {
+    const bool upper = threadIdx.x & bit;
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      if (i & bit) continue;
+      const uint32_t other = __shfl_xor_sync(~0u, upper ? w[i] : w[i | bit], bit);
+      w[i] = upper ? other : w[i];
+      w[i | bit] = upper ? w[i | bit] : other;
+    }
+  }
+}
+
+// The state of a warpgroup. Element c * 4 + h * 2 + e of s and o: row lane / 4 + 8 h of the warp's 16, column
+// c * 8 + lane % 4 * 2 + e.
+template <class Tile>
+struct AttentionConsumer {
+  using T = typename Tile::T;
+  using Qk = Wgmma<T, Tile::kKeys, 0, 0>;
+  using Pv = WgmmaRs<T, Tile::kVDim, 1>;
+  float s[Tile::kKeys / 2], o[Tile::kVDim / 2];
+  uint32_t weights[Tile::kKeys / 4];  // P as the operand of wgmma
+  float most[2], total[2];            // of the rows so far: largest score, sum of weights (of this thread's columns)
+
+  // s = Q K^T, begun
+  __device__ __forceinline__ void multiply_qk(uint32_t q, uint32_t k) {
+    wgmma_fence();
+#pragma unroll
+    for (int d = 0; d < Tile::kDim; d += 16) {
+      const uint64_t a = wgmma_descriptor(q + d / 64 * Tile::kQueries * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
+      const uint64_t b = wgmma_descriptor(k + d / 64 * Tile::kKeys * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
+      Qk::mma(s, a, b, d > 0);
+    }
+    wgmma_commit();
+  }
+  // o += P V, begun
+  __device__ __forceinline__ void multiply_pv(uint32_t v) {
+    wgmma_fence();
+    const uint64_t b = wgmma_descriptor(v, Tile::kKeys * kSwizzleBytes);
+#pragma unroll
+    for (int k = 0; k < Tile::kKeys / 16; ++k) Pv::mma(o, weights + 4 * k, b + k * kWgmmaStepK<false>, 1);
+    wgmma_commit();
+  }
+  __device__ __forceinline__ void hold_s() {
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i) wgmma_hold(s[i]);
+  }
+  __device__ __forceinline__ void hold_o() {
+#pragma unroll
+    for (int i = 0; i < Tile::kVDim / 2; ++i) wgmma_hold(o[i]);
+  }
+
+  // Softcap and ALiBi, from products to powers of 2. position: of row lane / 4, from this thread's first key.
+  __device__ __forceinline__ void shape_scores(const AttentionSm90Params& p, float slope, int position) {
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i) s[i] *= p.score_scale;
+    if (p.softcap_log2 > 0.f) {
+#pragma unroll
+      for (int i = 0; i < Tile::kKeys / 2; ++i) s[i] = p.softcap_log2 * CudaMathFast::tanh(s[i]);
+    }
+    if (slope != 0.f) {
+      const float at = static_cast<float>(position);
+#pragma unroll
+      for (int i = 0; i < Tile::kKeys / 2; ++i)
+        s[i] = fmaf(-slope, fabsf(at + static_cast<float>((i & 2 ? 8 : 0) - i / 4 * 8 - i % 2)), s[i]);
+    }
+  }
+
+  // -inf in place of what rows do not see: keys in [low, high) from this thread's first key stay.
+  __device__ __forceinline__ void mask(const int (&low)[2], const int (&high)[2]) {
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 2; ++i) {
+      const int key = i / 4 * 8 + i % 2, h = i / 2 % 2;
+      if (key >= high[h] || key < low[h]) s[i] = -INFINITY;
+    }
+  }
+
+  // Scores to weights, with the running maximum; factor: of what was summed before.
+  __device__ __forceinline__ void softmax(float scale, float (&factor)[2]) {
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float best = most[h];
+#pragma unroll
+      for (int c = 0; c < Tile::kKeys / 8; ++c) best = fmaxf(best, fmaxf(s[c * 4 + h * 2], s[c * 4 + h * 2 + 1]));
+      best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
+      best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
+      const float base = best == -INFINITY ? 0.f : best * scale;  // of nothing seen inf - inf would make NaN
+      factor[h] = CudaMathFast::exp2(fmaf(most[h], scale, -base));
+      most[h] = best;
+      float sum = 0.f;
+#pragma unroll
+      for (int c = 0; c < Tile::kKeys / 8; ++c)
+#pragma unroll
+        for (int e = 0; e < 2; ++e) {
+          float& x = s[c * 4 + h * 2 + e];
+          x = CudaMathFast::exp2(fmaf(x, scale, -base));
+          sum += x;
+        }
+      total[h] = fmaf(total[h], factor[h], sum);
+    }
+  }
+  __device__ __forceinline__ void round_weights() {
+#pragma unroll
+    for (int i = 0; i < Tile::kKeys / 4; ++i) weights[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+  }
+  // Most blocks bring no new maximum, and a factor of 1 changes no bit.
+  __device__ __forceinline__ void rescale(const float (&factor)[2]) {
+    if (__all_sync(~0u, factor[0] == 1.f && factor[1] == 1.f)) return;
+#pragma unroll
+    for (int i = 0; i < Tile::kVDim / 2; ++i) o[i] *= factor[i / 2 % 2];
+  }
+
+  // Rows of V that no query of the sequence sees: cleared, for 0 * NaN is NaN.
+  static __device__ __forceinline__ void clear_v(char* v, int from, int to, int wg) {
+    const int t = threadIdx.x % 128;
+    for (int d = 0; d < Tile::kVDim / 64; ++d)
+      for (int row = t / 8; row < Tile::kKeys; row += 16)
+        if (row < from || row >= to)
+          *reinterpret_cast<uint4*>(v + (d * Tile::kKeys + row) * kSwizzleBytes + t % 8 * 16) = uint4{};
+    fence_async();
+    barrier_sync(kAttentionClear + wg, 128);
+  }
+
+  // The sums over all keys and the sink: y and lse of this thread's rows, from row `first` of the sequence on.
+  __device__ __forceinline__ void store(const AttentionSm90Params& p, const AttentionWork& work, int first) {
+    const int lane = threadIdx.x % 32;
+    const float sink = p.sinks ? p.sinks[work.head] * kLog2e : -INFINITY;
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      float sum = total[h];
+      sum += __shfl_xor_sync(~0u, sum, 1);
+      sum += __shfl_xor_sync(~0u, sum, 2);
+      const float own = most[h] * p.scale_log2, all = fmaxf(own, sink), base = all == -INFINITY ? 0.f : all;
+      const float factor = exp2f(own - base);
+      sum = fmaf(sum, factor, exp2f(sink - base));
+      const float inverse = sum == 0.f ? 0.f : factor / sum;
+      const int row = first + 8 * h;
+      const int64_t token = work.token + row;
+      T* y = static_cast<T*>(p.y) + work.sequence * p.y_seq + token * p.y_token + work.head * p.y_head;
+#pragma unroll
+      for (int c = 0; c < Tile::kVDim / 8; c += 4) {
+        uint32_t w[4];
+#pragma unroll
+        for (int i = 0; i < 4; ++i)
+          w[i] = pack_pair<T>(o[(c + i) * 4 + h * 2] * inverse, o[(c + i) * 4 + h * 2 + 1] * inverse);
+        transpose_quad(w);  // now 8 columns in a row
+        const int column = (c + lane % 4) * 8;
+        if (row < work.q_len && column < p.v_dim)
+          *reinterpret_cast<uint4*>(y + column) = uint4{w[0], w[1], w[2], w[3]};
+      }
+      if (p.lse && row < work.q_len && lane % 4 == 0)
+        p.lse[work.sequence * p.lse_seq + token * p.lse_token + work.head * p.lse_head] =
+            sum == 0.f ? -INFINITY : fmaf(base, kLn2, logf(sum));
+    }
+  }
+};
+
+template <class Tile>
+__device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem, int wg) {
+  const int t = threadIdx.x % 128, lane = t % 32;
+  AttentionConsumer<Tile> c;
+  int used = 0;  // blocks of keys; those of V are one behind in the loop
+  const uint32_t q = smem_address(smem.q) + wg * 64 * kSwizzleBytes;
+  if (Tile::kTurns && wg == Tile::kWgs - 1) barrier_arrive(kAttentionTurn, 256);  // the first turn is warpgroup 0's
+
+  for (uint32_t q_phase = 0;; q_phase ^= 1) {
+    mbarrier_wait(smem.q_full, q_phase);
+    const AttentionWork work = *smem.work;
+    if (work.head < 0) break;
+    const auto release_q = [&] {
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(smem.q_empty);
+    };
+
+    // What this thread's rows see, and what all rows of the warpgroup see
+    const int last_row = work.q_len - 1, wg_row = work.first + wg * 64, first = wg_row + t / 32 * 16 + lane / 4;
+    const int column = lane % 4 * 2;
+    int low[2], high[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      const KeyRange r = visible(p.mask, min(first + 8 * h, last_row), work.q_len, work.kv_len, work.prefix);
+      low[h] = static_cast<int>(r.begin) - column, high[h] = static_cast<int>(r.end) - column;
+    }
+    const KeyRange all = visible_to_all(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row), work.q_len,
+                                        work.kv_len, work.prefix);
+    const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
+    const float slope = p.alibi ? p.alibi[work.head] * kLog2e : 0.f;
+
+#pragma unroll
+    for (int i = 0; i < Tile::kVDim / 2; ++i) c.o[i] = 0.f;
+    c.most[0] = c.most[1] = -INFINITY;
+    c.total[0] = c.total[1] = 0.f;
+    float factor[2];
+
+    const auto weigh = [&](int block) {
+      const int key = block * Tile::kKeys;
+      if (p.scores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
+      if (key < all_begin || key + Tile::kKeys > all_end) {
+        const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
+        c.mask(from, to);
+      }
+      c.softmax(p.scale_log2, factor);
+    };
+    // Waits for V, and begins o += P V.
+    const auto begin_pv = [&](int block, int n) {
+      mbarrier_wait(&smem.v_full[stage_of<Tile>(n)], phase_of<Tile>(n));
+      const int from = work.seen_begin - block * Tile::kKeys, to = work.seen_end - block * Tile::kKeys;
+      char* v = smem.v + stage_of<Tile>(n) * Tile::kVBytes;
+      if (from > 0 || to < Tile::kKeys) c.clear_v(v, from, to, wg);
+      c.multiply_pv(smem_address(v));
+    };
+    const auto end_pv = [&](int n) {
+      wgmma_wait<0>();
+      c.hold_o();
+      if (t == 0) mbarrier_arrive(&smem.v_empty[stage_of<Tile>(n)]);
+    };
+
+    if (work.begin < work.end) {
+      // The first scores, with nothing else to do
+      mbarrier_wait(&smem.k_full[stage_of<Tile>(used)], phase_of<Tile>(used));
+      c.multiply_qk(q, smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
+      wgmma_wait<0>();
+      c.hold_s();
+      if (t == 0) mbarrier_arrive(&smem.k_empty[stage_of<Tile>(used)]);
+      ++used;
+      weigh(work.end - 1);
+      c.round_weights();
+      // Scores of a block, the values of the one after it
+      for (int block = work.end - 2; block >= work.begin; --block) {
+        mbarrier_wait(&smem.k_full[stage_of<Tile>(used)], phase_of<Tile>(used));
+        if (Tile::kTurns) barrier_sync(kAttentionTurn + wg, 256);
+        c.multiply_qk(q, smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
+        begin_pv(block + 1, used - 1);
+        if (Tile::kTurns) barrier_arrive(kAttentionTurn + (wg + 1) % Tile::kWgs, 256);
+        wgmma_wait<1>();
+        c.hold_s();
+        if (t == 0) mbarrier_arrive(&smem.k_empty[stage_of<Tile>(used)]);
+        ++used;
+        weigh(block);
+        end_pv(used - 2);
+        c.rescale(factor);
+        c.round_weights();
+      }
+      release_q();
+      begin_pv(work.begin, used - 1);
+      end_pv(used - 1);
+    } else {
+      release_q();
+    }
+    c.store(p, work, first);
+  }
+}
+
+template <class Tile>
+__global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid_constant__ AttentionSm90Params p) {
+#if EK_HAS_WGMMA
+  extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
+  const AttentionSmem<Tile> smem(raw);
+  if (threadIdx.x == 0) {
+    mbarrier_init(smem.q_full, 1);
+    mbarrier_init(smem.q_empty, Tile::kWgs * 4);
+    for (int i = 0; i < Tile::kStages; ++i) {
+      mbarrier_init(&smem.k_full[i], 1);
+      mbarrier_init(&smem.v_full[i], 1);
+      mbarrier_init(&smem.k_empty[i], Tile::kWgs);
+      mbarrier_init(&smem.v_empty[i], Tile::kWgs);
+    }
+    mbarrier_fence();
+  }
+  if (threadIdx.x == 32) {
+    tma_prefetch_map(&p.q);
+    tma_prefetch_map(&p.k);
+    tma_prefetch_map(&p.v);
+  }
+  __syncthreads();
+  pdl_wait();
+  if (threadIdx.x < 128) {
+    registers_give<Tile::kProducerRegisters>();
+    if (threadIdx.x < 32) attention_produce<Tile>(p, smem);
+  } else {
+    registers_take<Tile::kRegisters>();
+    attention_consume<Tile>(p, smem, threadIdx.x / 128 - 1);
+  }
+  pdl_launch();
+#endif
+}
+
+}  // namespace ek
