@@ -42,6 +42,13 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
   }
 }
 
+// From lane 0, so that the compiler knows all lanes have the same, and keeps it in uniform registers.
+__device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
+__device__ __forceinline__ AttentionWork uniform(const AttentionWork& w) {
+  return {uniform(w.head),   uniform(w.sequence), uniform(w.token), uniform(w.first),      uniform(w.q_len),   uniform(w.kv_len),
+          uniform(w.prefix), uniform(w.begin),    uniform(w.end),   uniform(w.seen_begin), uniform(w.seen_end)};
+}
+
 // The state of a warpgroup. Element c * 4 + h * 2 + e of s and o: row lane / 4 + 8 h of the warp's 16, column
 // c * 8 + lane % 4 * 2 + e.
 template <class Tile>
@@ -190,13 +197,13 @@ template <class Tile>
 __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem, int wg) {
   const int t = threadIdx.x % 128, lane = t % 32;
   AttentionConsumer<Tile> c;
-  int used = 0;  // blocks of keys; those of V are one behind in the loop
+  unsigned used = 0;  // blocks of keys; those of V are one behind in the loop
   const uint32_t q = smem_address(smem.q) + wg * 64 * kSwizzleBytes;
   if (Tile::kTurns && wg == Tile::kWgs - 1) barrier_arrive(kAttentionTurn, 256);  // the first turn is warpgroup 0's
 
   for (uint32_t q_phase = 0;; q_phase ^= 1) {
     mbarrier_wait(smem.q_full, q_phase);
-    const AttentionWork work = *smem.work;
+    const AttentionWork work = uniform(*smem.work);
     if (work.head < 0) break;
     const auto release_q = [&] {
       __syncwarp();
@@ -209,12 +216,11 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     int low[2], high[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const KeyRange r = visible(p.mask, min(first + 8 * h, last_row), work.q_len, work.kv_len, work.prefix);
-      low[h] = static_cast<int>(r.begin) - column, high[h] = static_cast<int>(r.end) - column;
+      const KeyRangeOf<int> r = visible<int>(p.mask, min(first + 8 * h, last_row), work.q_len, work.kv_len, work.prefix);
+      low[h] = r.begin - column, high[h] = r.end - column;
     }
-    const KeyRange all = visible_to_all(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row), work.q_len,
-                                        work.kv_len, work.prefix);
-    const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
+    const KeyRangeOf<int> all = visible_to_all<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row),
+                                                    work.q_len, work.kv_len, work.prefix);
     const float slope = p.alibi ? p.alibi[work.head] * kLog2e : 0.f;
 
 #pragma unroll
@@ -226,21 +232,22 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     const auto weigh = [&](int block) {
       const int key = block * Tile::kKeys;
       if (p.scores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
-      if (key < all_begin || key + Tile::kKeys > all_end) {
+      if (key < all.begin || key + Tile::kKeys > all.end) {
         const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
         c.mask(from, to);
       }
       c.softmax(p.scale_log2, factor);
+      computed_before(c.total[0] + c.total[1]);
     };
     // Waits for V, and begins o += P V.
-    const auto begin_pv = [&](int block, int n) {
+    const auto begin_pv = [&](int block, unsigned n) {
       mbarrier_wait(&smem.v_full[stage_of<Tile>(n)], phase_of<Tile>(n));
       const int from = work.seen_begin - block * Tile::kKeys, to = work.seen_end - block * Tile::kKeys;
       char* v = smem.v + stage_of<Tile>(n) * Tile::kVBytes;
       if (from > 0 || to < Tile::kKeys) c.clear_v(v, from, to, wg);
       c.multiply_pv(smem_address(v));
     };
-    const auto end_pv = [&](int n) {
+    const auto end_pv = [&](unsigned n) {
       wgmma_wait<0>();
       c.hold_o();
       if (t == 0) mbarrier_arrive(&smem.v_empty[stage_of<Tile>(n)]);
@@ -310,7 +317,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
     if (threadIdx.x < 32) attention_produce<Tile>(p, smem);
   } else {
     registers_take<Tile::kRegisters>();
-    attention_consume<Tile>(p, smem, threadIdx.x / 128 - 1);
+    attention_consume<Tile>(p, smem, uniform(threadIdx.x / 128) - 1);
   }
   pdl_launch();
 #endif

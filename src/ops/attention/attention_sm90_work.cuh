@@ -75,11 +75,11 @@ struct AttentionSmem {
 
 // Where block n of all that a thread block loads or uses is in its ring.
 template <class Tile>
-__device__ __forceinline__ int stage_of(int n) {
+__device__ __forceinline__ int stage_of(unsigned n) {
   return n % Tile::kStages;
 }
 template <class Tile>
-__device__ __forceinline__ uint32_t phase_of(int n) {
+__device__ __forceinline__ uint32_t phase_of(unsigned n) {
   return n / Tile::kStages & 1;
 }
 
@@ -138,14 +138,15 @@ struct AttentionWalk {
     work->kv_len = static_cast<int>(p.seqs.kv_count(b));
     work->prefix = static_cast<int>(p.seqs.prefix(b));
     const int last = min(work->first + Tile::kQueries, work->q_len) - 1;
-    const KeyRange keys = visible(p.mask, work->first, last, work->q_len, work->kv_len, work->prefix);
-    const KeyRange seen = visible(p.mask, 0, work->q_len - 1, work->q_len, work->kv_len, work->prefix);
-    work->begin = static_cast<int>(keys.begin) / Tile::kKeys;
-    work->end = keys.end > keys.begin ? (static_cast<int>(keys.end) + Tile::kKeys - 1) / Tile::kKeys : work->begin;
-    work->seen_begin = static_cast<int>(seen.begin);
+    const KeyRangeOf<int> keys =
+        visible<int>(p.mask, work->first, last, work->q_len, work->kv_len, work->prefix);
+    const KeyRangeOf<int> seen = visible<int>(p.mask, 0, work->q_len - 1, work->q_len, work->kv_len, work->prefix);
+    work->begin = keys.begin / Tile::kKeys;
+    work->end = keys.end > keys.begin ? (keys.end + Tile::kKeys - 1) / Tile::kKeys : work->begin;
+    work->seen_begin = seen.begin;
     // The copy engine fills with 0 what lies beyond a page that is a whole sequence.
     const bool whole = !p.seqs.page_table && !p.seqs.cu_kv && work->kv_len == p.seqs.page_size;
-    work->seen_end = whole && seen.end == work->kv_len ? 0x7fffffff : static_cast<int>(seen.end);
+    work->seen_end = whole && seen.end == work->kv_len ? 0x7fffffff : seen.end;
     batch = b;
     return true;
   }
@@ -196,7 +197,8 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
   const int lane = threadIdx.x % 32, group = p.heads / p.kv_heads;
   AttentionWalk<Tile> walk;
   uint32_t q_phase = 0;
-  int index = blockIdx.x, loaded = 0;
+  int index = blockIdx.x;
+  unsigned loaded = 0;
   for (;;) {
     AttentionWork work;
     const bool more = walk.find(p, index, &work);
@@ -223,7 +225,8 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
     const int kv_head = given.head / group, count = given.end - given.begin;
 #pragma unroll 1
     for (int i = 0; i <= count; ++i) {
-      const int block = given.end - 1 - i, n = loaded + i;
+      const int block = given.end - 1 - i;
+      const unsigned n = loaded + i;
       if (i < count)
         attention_load<Tile, Tile::kDim>(p, given, walk.batch, kv_head, &p.k, block,
                                          smem.k + stage_of<Tile>(n) * Tile::kKBytes, &smem.k_full[stage_of<Tile>(n)],
