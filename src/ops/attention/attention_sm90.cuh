@@ -113,33 +113,51 @@ struct AttentionConsumer {
     }
   }
 
-  // Scores to weights, with the running maximum; factor: of what was summed before.
-  __device__ __forceinline__ void softmax(float scale, float (&factor)[2]) {
+  // The running maximum of the rows; base: what scores are compared with, factor: of what was summed before. A warpgroup is
+  // one warp for each scheduler, so chains of instructions that wait for one another are kept short, here and below.
+  __device__ __forceinline__ void find_most(float scale, float (&base)[2], float (&factor)[2]) {
+    constexpr int kChains = 4;
+    float best[2][kChains];
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      float best = most[h];
+    for (int h = 0; h < 2; ++h)
 #pragma unroll
-      for (int c = 0; c < Tile::kKeys / 8; ++c) best = fmaxf(best, fmaxf(s[c * 4 + h * 2], s[c * 4 + h * 2 + 1]));
-      best = fmaxf(best, __shfl_xor_sync(~0u, best, 1));
-      best = fmaxf(best, __shfl_xor_sync(~0u, best, 2));
-      const float base = best == -INFINITY ? 0.f : best * scale;  // of nothing seen inf - inf would make NaN
-      factor[h] = CudaMathFast::exp2(fmaf(most[h], scale, -base));
-      most[h] = best;
-      float sum = 0.f;
+      for (int i = 0; i < kChains; ++i) best[h][i] = i == 0 ? most[h] : s[(i - 1) * 4 + h * 2];
 #pragma unroll
-      for (int c = 0; c < Tile::kKeys / 8; ++c)
+    for (int c = 0; c < Tile::kKeys / 8; ++c)
+#pragma unroll
+      for (int h = 0; h < 2; ++h)
 #pragma unroll
         for (int e = 0; e < 2; ++e) {
-          float& x = s[c * 4 + h * 2 + e];
-          x = CudaMathFast::exp2(fmaf(x, scale, -base));
-          sum += x;
+          float& chain = best[h][(c * 2 + e) % kChains];
+          chain = fmaxf(chain, s[c * 4 + h * 2 + e]);
         }
-      total[h] = fmaf(total[h], factor[h], sum);
+    float all[2];
+#pragma unroll
+    for (int h = 0; h < 2; ++h) all[h] = fmaxf(fmaxf(best[h][0], best[h][1]), fmaxf(best[h][2], best[h][3]));
+#pragma unroll
+    for (int lane = 1; lane <= 2; lane *= 2)
+#pragma unroll
+      for (int h = 0; h < 2; ++h) all[h] = fmaxf(all[h], __shfl_xor_sync(~0u, all[h], lane));
+#pragma unroll
+    for (int h = 0; h < 2; ++h) {
+      base[h] = all[h] == -INFINITY ? 0.f : all[h] * scale;  // of nothing seen inf - inf would make NaN
+      factor[h] = CudaMathFast::exp2(fmaf(most[h], scale, -base[h]));
+      most[h] = all[h];
     }
   }
-  __device__ __forceinline__ void round_weights() {
+  // Scores to weights, rounded to T, and their sums
+  __device__ __forceinline__ void find_weights(float scale, const float (&base)[2], const float (&factor)[2]) {
+    float sum[2][2] = {};
 #pragma unroll
-    for (int i = 0; i < Tile::kKeys / 4; ++i) weights[i] = pack_pair<T>(s[2 * i], s[2 * i + 1]);
+    for (int i = 0; i < Tile::kKeys / 4; ++i) {
+      const int h = i % 2;
+      const float low = CudaMathFast::exp2(fmaf(s[2 * i], scale, -base[h]));
+      const float high = CudaMathFast::exp2(fmaf(s[2 * i + 1], scale, -base[h]));
+      sum[h][0] += low, sum[h][1] += high;
+      weights[i] = pack_pair<T>(low, high);
+    }
+#pragma unroll
+    for (int h = 0; h < 2; ++h) total[h] = fmaf(total[h], factor[h], sum[h][0] + sum[h][1]);
   }
   // Most blocks bring no new maximum, and a factor of 1 changes no bit.
   __device__ __forceinline__ void rescale(const float (&factor)[2]) {
@@ -203,7 +221,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
 
   for (uint32_t q_phase = 0;; q_phase ^= 1) {
     mbarrier_wait(smem.q_full, q_phase);
-    const AttentionWork work = uniform(*smem.work);
+    const AttentionWork work = uniform(smem.work[q_phase]);
     if (work.head < 0) break;
     const auto release_q = [&] {
       __syncwarp();
@@ -221,24 +239,13 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     }
     const KeyRangeOf<int> all = visible_to_all<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row),
                                                     work.q_len, work.kv_len, work.prefix);
-    const float slope = p.alibi ? p.alibi[work.head] * kLog2e : 0.f;
+    const float slope = Tile::kScores && p.alibi ? p.alibi[work.head] * kLog2e : 0.f;
 
 #pragma unroll
     for (int i = 0; i < Tile::kVDim / 2; ++i) c.o[i] = 0.f;
     c.most[0] = c.most[1] = -INFINITY;
     c.total[0] = c.total[1] = 0.f;
-    float factor[2];
 
-    const auto weigh = [&](int block) {
-      const int key = block * Tile::kKeys;
-      if (p.scores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
-      if (key < all.begin || key + Tile::kKeys > all.end) {
-        const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
-        c.mask(from, to);
-      }
-      c.softmax(p.scale_log2, factor);
-      computed_before(c.total[0] + c.total[1]);
-    };
     // Waits for V, and begins o += P V.
     const auto begin_pv = [&](int block, unsigned n) {
       mbarrier_wait(&smem.v_full[stage_of<Tile>(n)], phase_of<Tile>(n));
@@ -253,31 +260,48 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       if (t == 0) mbarrier_arrive(&smem.v_empty[stage_of<Tile>(n)]);
     };
 
-    if (work.begin < work.end) {
-      // The first scores, with nothing else to do
+    // Waits for K and the turn, and begins s = Q K^T.
+    const auto begin_qk = [&] {
       mbarrier_wait(&smem.k_full[stage_of<Tile>(used)], phase_of<Tile>(used));
-      c.multiply_qk(q, smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
-      wgmma_wait<0>();
+      if (Tile::kTurns) barrier_sync(kAttentionTurn + wg, 256);
+      c.multiply_qk(computed_here(q), smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
+    };
+    const auto end_turn = [&] {
+      if (Tile::kTurns) barrier_arrive(kAttentionTurn + (wg + 1) % Tile::kWgs, 256);
+    };
+    // From scores to weights. The maximum is found while P V still runs, the rest while the other warpgroup multiplies.
+    const auto weigh = [&](int block, auto end_of_pv) {
       c.hold_s();
       if (t == 0) mbarrier_arrive(&smem.k_empty[stage_of<Tile>(used)]);
       ++used;
-      weigh(work.end - 1);
-      c.round_weights();
-      // Scores of a block, the values of the one after it
+      const int key = block * Tile::kKeys;
+      if (Tile::kScores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
+      if (key < all.begin || key + Tile::kKeys > all.end) {
+        const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
+        c.mask(from, to);
+      }
+      float base[2], factor[2];
+      c.find_most(p.scale_log2, base, factor);
+      computed_before(factor[0] + factor[1]);
+      end_of_pv(factor);
+      c.find_weights(p.scale_log2, base, factor);
+    };
+
+    if (work.begin < work.end) {
+      begin_qk();
+      end_turn();
+      wgmma_wait<0>();
+      weigh(work.end - 1, [](const float (&)[2]) {});
+      // Scores of a block, values of the one after it
       for (int block = work.end - 2; block >= work.begin; --block) {
-        mbarrier_wait(&smem.k_full[stage_of<Tile>(used)], phase_of<Tile>(used));
-        if (Tile::kTurns) barrier_sync(kAttentionTurn + wg, 256);
-        c.multiply_qk(q, smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
+        begin_qk();
         begin_pv(block + 1, used - 1);
-        if (Tile::kTurns) barrier_arrive(kAttentionTurn + (wg + 1) % Tile::kWgs, 256);
+        end_turn();
         wgmma_wait<1>();
-        c.hold_s();
-        if (t == 0) mbarrier_arrive(&smem.k_empty[stage_of<Tile>(used)]);
-        ++used;
-        weigh(block);
-        end_pv(used - 2);
-        c.rescale(factor);
-        c.round_weights();
+        weigh(block, [&](const float (&factor)[2]) {
+          end_pv(used - 2);
+          c.rescale(factor);
+        });
       }
       release_q();
       begin_pv(work.begin, used - 1);

@@ -24,14 +24,14 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   p.sinks = c.sinks, p.alibi = c.alibi;
   p.batch = static_cast<int32_t>(c.batch), p.heads = static_cast<int32_t>(c.heads);
   p.kv_heads = static_cast<int32_t>(c.kv_heads), p.v_dim = static_cast<int32_t>(c.v_dim);
-  p.scores = c.softcap > 0.f || c.alibi;
-  p.scale_log2 = p.scores ? 1.f : c.scale * kLog2e;
+  p.scale_log2 = Tile::kScores ? 1.f : c.scale * kLog2e;
   p.score_scale = c.softcap > 0.f ? c.scale / c.softcap : c.scale * kLog2e;
   p.softcap_log2 = c.softcap * kLog2e;
   p.counters = l.counters;
 
-  // K and V of a section in five eighths of the L2 cache: queries and results pass through it too.
-  const int64_t kept = l.device.l2_bytes / 8 * 5 / (2 * (c.head_dim + c.v_dim));  // keys
+  // K and V of a section in a quarter of the L2 cache: its two halves hold the same where SMs of both read it, and queries
+  // and results pass through it too.
+  const int64_t kept = l.device.l2_bytes / 4 / (2 * (c.head_dim + c.v_dim));  // keys
   const int64_t q_len = s.cu_q ? c.tokens : s.q_len, blocks = (s.q_len + Tile::kQueries - 1) / Tile::kQueries;
   const int64_t units = c.batch * c.kv_heads, fit = kept / (s.max_kv > 0 ? s.max_kv : 1);
   p.q_blocks = static_cast<int32_t>(blocks);
@@ -64,17 +64,24 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
 }
 
 // Tiles by the dims of a head; the wider block of keys is for calls without masks.
-template <class T>
-ek_status attention_sm90_run(const AttentionCall& c, const Launch& l) {
-  if (c.head_dim <= 64 && c.v_dim <= 64) return attention_sm90_launch<AttentionTile<T, 64, 64, 128, 3, true>>(c, l);
+template <class T, bool kScores>
+ek_status attention_sm90_run_tile(const AttentionCall& c, const Launch& l) {
+  const bool masked = c.mask.causal || c.mask.window_left >= 0 || c.mask.window_right >= 0 || c.seqs.page_table;
+  if (c.head_dim <= 64 && c.v_dim <= 64)
+    return attention_sm90_launch<AttentionTile<T, 64, 64, 128, 3, true, kScores>>(c, l);
   if (c.head_dim <= 128 && c.v_dim <= 128) {
-    const bool masked = c.mask.causal || c.mask.window_left >= 0 || c.mask.window_right >= 0 || c.seqs.page_table;
-    if (!masked) return attention_sm90_launch<AttentionTile<T, 128, 128, 176, 2, true>>(c, l);
-    return attention_sm90_launch<AttentionTile<T, 128, 128, 128, 2, true>>(c, l);
+    if constexpr (!kScores)
+      if (!masked) return attention_sm90_launch<AttentionTile<T, 128, 128, 176, 2, true>>(c, l);
+    return attention_sm90_launch<AttentionTile<T, 128, 128, 128, 2, true, kScores>>(c, l);
   }
   if (c.head_dim <= 192 && c.v_dim <= 128)
-    return attention_sm90_launch<AttentionTile<T, 192, 128, 128, 2, true>>(c, l);
-  return attention_sm90_launch<AttentionTile<T, 256, 256, 80, 2, false>>(c, l);
+    return attention_sm90_launch<AttentionTile<T, 192, 128, 128, 2, true, kScores>>(c, l);
+  return attention_sm90_launch<AttentionTile<T, 256, 256, 80, 2, false, kScores>>(c, l);
+}
+
+template <class T>
+ek_status attention_sm90_run(const AttentionCall& c, const Launch& l) {
+  return c.softcap > 0.f || c.alibi ? attention_sm90_run_tile<T, true>(c, l) : attention_sm90_run_tile<T, false>(c, l);
 }
 
 }  // namespace ek

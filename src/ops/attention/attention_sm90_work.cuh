@@ -10,18 +10,18 @@
 namespace ek {
 
 // kWgs warpgroups of 64 queries each, blocks of kKeys keys. kDim and kVDim: head_dim and v_dim up to these, in 64s.
-template <class T_, int kDim_, int kVDim_, int kKeys_, int kWgs_, bool kTurns_>
+template <class T_, int kDim_, int kVDim_, int kKeys_, int kWgs_, bool kTurns_, bool kScores_ = false>
 struct AttentionTile {
   using T = T_;
   static constexpr int kDim = kDim_, kVDim = kVDim_, kKeys = kKeys_, kWgs = kWgs_;
-  static constexpr bool kTurns = kTurns_;  // warpgroups take turns with the matrix units
+  static constexpr bool kTurns = kTurns_;    // warpgroups take turns with the matrix units
+  static constexpr bool kScores = kScores_;  // softcap and ALiBi: a third of the code, which plain scores do without
   static constexpr int kQueries = 64 * kWgs, kThreads = 128 * (kWgs + 1);
   static constexpr int kStages = 2;  // of K and of V; three would not fit for head_dim 128
   static constexpr int kQBytes = kQueries * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kVDim * 2;
   static constexpr int kSmemBytes = kQBytes + kStages * (kKBytes + kVBytes) + 256;
   // All of the 64 K registers: what the producer gives away the warpgroups take, to the last one.
-  static constexpr int kProducerRegisters = kWgs == 3 ? 32 : 24;
-  static constexpr int kRegisters = kWgs == 3 ? 160 : 240;
+  static constexpr int kProducerRegisters = kWgs == 3 ? 32 : 40, kRegisters = kWgs == 3 ? 160 : 232;
   static_assert(kSmemBytes <= 232448, "too much shared memory");
   static_assert(kKeys % 16 == 0, "P is the operand of products of 16 keys");
 };
@@ -39,8 +39,7 @@ struct AttentionSm90Params {
   int32_t batch, heads, kv_heads, v_dim;
   int32_t box;         // keys of one copy: of a page, or of the whole block
   float scale_log2;    // from what the softmax takes to powers of 2
-  bool scores;         // scores need more than a scale: score_scale and softcap_log2, alibi
-  float score_scale;   // with softcap: scale / softcap, else scale * log2(e)
+  float score_scale;   // for softcap and alibi. With softcap: scale / softcap, else scale * log2(e)
   float softcap_log2;  // 0: off
   int32_t q_blocks;    // of a sequence, where all have as many
   int32_t section;     // heads of K (dense) or keys (cu_q) whose K and V stay in the L2 cache while their queries pass
@@ -61,7 +60,7 @@ template <class Tile>
 struct AttentionSmem {
   char *q, *k, *v;  // [dim / 64][rows][64]
   uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
-  AttentionWork* work;  // comes and goes with q
+  AttentionWork* work;  // [2]; they come and go with q, in turn, so that the next one is ready before q is free
 
   __device__ explicit AttentionSmem(char* raw) : q(raw), k(raw + Tile::kQBytes) {
     v = k + Tile::kStages * Tile::kKBytes;
@@ -89,8 +88,8 @@ template <class Tile>
 struct AttentionWalk {
   int sequence = 0, before = 0;  // with cu_q: the pieces of all sequences before this one
 
-  // All lanes of a warp call it, with growing numbers. False: there are no more.
-  __device__ __forceinline__ bool find(const AttentionSm90Params& p, int index, AttentionWork* work) {
+  // All lanes of a warp call it, with growing numbers; lane 0 writes. False: there are no more.
+  __device__ __forceinline__ bool find(const AttentionSm90Params& p, int index, AttentionWork* work_out) {
     const int group = p.heads / p.kv_heads, lane = threadIdx.x % 32;
     int blocks = p.q_blocks, units = p.batch * p.kv_heads, section = p.section;
     if (p.seqs.cu_q) {
@@ -129,40 +128,54 @@ struct AttentionWalk {
     const int in_section = index / (section * group * blocks), rest = index - in_section * section * group * blocks;
     const int heads = min(section, units - in_section * section) * group, block = rest / heads;
     const int head = in_section * section * group + rest - block * heads;  // among all sequences, where there are more
-    const int b = p.seqs.cu_q ? sequence : head / p.heads;
-    work->head = p.seqs.cu_q ? head : head - b * p.heads;
-    work->sequence = p.seqs.cu_q ? 0 : b;
-    work->token = p.seqs.cu_q ? p.seqs.cu_q[b] : 0;
-    work->first = (blocks - 1 - block) * Tile::kQueries;
-    work->q_len = static_cast<int>(p.seqs.q_count(b));
-    work->kv_len = static_cast<int>(p.seqs.kv_count(b));
-    work->prefix = static_cast<int>(p.seqs.prefix(b));
-    const int last = min(work->first + Tile::kQueries, work->q_len) - 1;
-    const KeyRangeOf<int> keys =
-        visible<int>(p.mask, work->first, last, work->q_len, work->kv_len, work->prefix);
-    const KeyRangeOf<int> seen = visible<int>(p.mask, 0, work->q_len - 1, work->q_len, work->kv_len, work->prefix);
-    work->begin = keys.begin / Tile::kKeys;
-    work->end = keys.end > keys.begin ? (keys.end + Tile::kKeys - 1) / Tile::kKeys : work->begin;
-    work->seen_begin = seen.begin;
+    batch = p.seqs.cu_q ? sequence : head / p.heads;
+    const int q_len = static_cast<int>(p.seqs.q_count(batch)), kv_len = static_cast<int>(p.seqs.kv_count(batch));
+    const int prefix = static_cast<int>(p.seqs.prefix(batch)), first = (blocks - 1 - block) * Tile::kQueries;
+    const int last = min(first + Tile::kQueries, q_len) - 1;
+    const KeyRangeOf<int> keys = visible<int>(p.mask, first, last, q_len, kv_len, prefix);
+    const KeyRangeOf<int> seen = visible<int>(p.mask, 0, q_len - 1, q_len, kv_len, prefix);
     // The copy engine fills with 0 what lies beyond a page that is a whole sequence.
-    const bool whole = !p.seqs.page_table && !p.seqs.cu_kv && work->kv_len == p.seqs.page_size;
-    work->seen_end = whole && seen.end == work->kv_len ? 0x7fffffff : seen.end;
-    batch = b;
+    const bool whole = !p.seqs.page_table && !p.seqs.cu_kv && seen.end == p.seqs.page_size;
+    if (lane == 0) {
+      work_out->head = p.seqs.cu_q ? head : head - batch * p.heads;
+      work_out->sequence = p.seqs.cu_q ? 0 : batch;
+      work_out->token = p.seqs.cu_q ? p.seqs.cu_q[batch] : 0;
+      work_out->first = first, work_out->q_len = q_len, work_out->kv_len = kv_len, work_out->prefix = prefix;
+      work_out->begin = keys.begin / Tile::kKeys;
+      work_out->end = keys.end > keys.begin ? (keys.end + Tile::kKeys - 1) / Tile::kKeys : keys.begin / Tile::kKeys;
+      work_out->seen_begin = seen.begin, work_out->seen_end = whole ? 0x7fffffff : seen.end;
+    }
+    __syncwarp();
     return true;
   }
   int batch = 0;  // the sequence of the last piece
 };
 
+// A block of paged keys is copied by runs of p.box, taken in turn by the lanes. Which page this lane's first run is on:
+// looked up a block ahead, because that takes as long as a block of products. Pages that no query sees are left out.
+template <class Tile>
+struct AttentionRuns {
+  int begin, end;
+  __device__ __forceinline__ AttentionRuns(const AttentionSm90Params& p, const AttentionWork& work, int block) {
+    const int key = block * Tile::kKeys;
+    begin = max(work.seen_begin - key, 0) / p.box;
+    end = (min(work.seen_end - key, Tile::kKeys) + p.box - 1) / p.box;
+  }
+  __device__ __forceinline__ int first_page(const AttentionSm90Params& p, int batch, int block) const {
+    const int run = begin + threadIdx.x % 32;
+    return run < end ? static_cast<int>(p.seqs.place(batch, block * Tile::kKeys + run * p.box).page) : 0;
+  }
+};
+
 // Producer: a block of K or V, [keys, kD], into shared memory.
 template <class Tile, int kD>
-__device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const volatile AttentionWork& work,
-                                               int batch, int kv_head, const CUtensorMap* map, int block, char* smem,
-                                               uint64_t* full, uint64_t* empty, uint32_t phase) {
+__device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work, int batch,
+                                               int kv_head, const CUtensorMap* map, int block, int page, char* smem, uint64_t* full, uint64_t* empty, uint32_t phase) {
   const int lane = threadIdx.x % 32, key = block * Tile::kKeys;
+  mbarrier_wait(empty, phase ^ 1);
   if (!p.seqs.page_table) {
-    const int page = p.seqs.cu_kv ? 0 : batch, slot = key + (p.seqs.cu_kv ? p.seqs.cu_kv[batch] : 0);
-    mbarrier_wait(empty, phase ^ 1);
     if (lane == 0) {
+      const int page = p.seqs.cu_kv ? 0 : batch, slot = key + (p.seqs.cu_kv ? p.seqs.cu_kv[batch] : 0);
       mbarrier_expect(full, Tile::kKeys * kD * 2);
 #pragma unroll
       for (int d = 0; d < kD; d += 64)
@@ -170,23 +183,16 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
     }
     return;
   }
-  // A copy for each run of keys in a page, taken in turn by the lanes. Pages that no query sees are left out. The first
-  // look into the table is before the wait, so that its latency is hidden for all but tiny pages.
-  const int from = max(work.seen_begin - key, 0) / p.box, to = (min(work.seen_end - key, Tile::kKeys) + p.box - 1) / p.box;
-  Sequences::Place at = {};
-  int i = from + lane;
-  if (i < to) at = p.seqs.place(batch, key + i * p.box);
-  mbarrier_wait(empty, phase ^ 1);
-  if (lane == 0) mbarrier_expect(full, (to - from) * p.box * kD * 2);
+  const AttentionRuns<Tile> runs(p, work, block);
+  if (lane == 0) mbarrier_expect(full, (runs.end - runs.begin) * p.box * kD * 2);
   __syncwarp();
 #pragma unroll 1
-  while (i < to) {
+  for (int run = runs.begin + lane; run < runs.end; run += 32) {
+    const unsigned token = key + run * p.box, slot = token % static_cast<unsigned>(p.seqs.page_size);
+    if (run - lane > runs.begin) page = static_cast<int>(p.seqs.place(batch, token).page);  // of tiny pages
 #pragma unroll
     for (int d = 0; d < kD; d += 64)
-      tma_load(smem + (d / 64 * Tile::kKeys + i * p.box) * kSwizzleBytes, map, d, static_cast<int>(at.slot), kv_head,
-               static_cast<int>(at.page), full);
-    i += 32;
-    if (i < to) at = p.seqs.place(batch, key + i * p.box);
+      tma_load(smem + (d / 64 * Tile::kKeys + run * p.box) * kSwizzleBytes, map, d, slot, kv_head, page, full);
   }
 }
 
@@ -199,42 +205,47 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
   uint32_t q_phase = 0;
   int index = blockIdx.x;
   unsigned loaded = 0;
-  for (;;) {
-    AttentionWork work;
-    const bool more = walk.find(p, index, &work);
+  for (;; q_phase ^= 1) {
+    AttentionWork* const work = smem.work + q_phase;
+    const bool more = walk.find(p, index, work);
     int next = 0;
-    if (lane == 0 && more) next = gridDim.x + atomicAdd(p.counters, 1u);
-    mbarrier_wait(smem.q_empty, q_phase ^ 1);
-    q_phase ^= 1;
     if (lane == 0) {
-      if (!more) work.head = -1;
-      *smem.work = work;
-      if (!more || work.begin == work.end) {
-        mbarrier_arrive(smem.q_full);
-      } else {
-        mbarrier_expect(smem.q_full, Tile::kQBytes);
+      if (more)
+        next = gridDim.x + atomicAdd(p.counters, 1u);
+      else
+        work->head = -1;
+    }
+    mbarrier_wait(smem.q_empty, q_phase ^ 1);
+    const int kv_head = work->head / group, count = more ? work->end - work->begin : 0;
+    if (lane == 0) {
+      mbarrier_expect(smem.q_full, count ? Tile::kQBytes : 0);
+      if (count)
 #pragma unroll
         for (int d = 0; d < Tile::kDim; d += 64)
-          tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work.token + work.first, work.head,
-                   work.sequence, smem.q_full);
-      }
+          tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work->token + work->first, work->head,
+                   work->sequence, smem.q_full);
     }
     if (!more) break;
-    __syncwarp();
-    const volatile AttentionWork& given = *smem.work;  // no registers for it
-    const int kv_head = given.head / group, count = given.end - given.begin;
+    const auto page_of = [&](int block) {
+      if (!p.seqs.page_table || block < work->begin) return 0;
+      return AttentionRuns<Tile>(p, *work, block).first_page(p, walk.batch, block);
+    };
+    int ahead = page_of(work->end - 1), now = 0, behind = 0;  // of the block after K's, of K's and of V's
 #pragma unroll 1
     for (int i = 0; i <= count; ++i) {
-      const int block = given.end - 1 - i;
+      const int block = work->end - 1 - i;
       const unsigned n = loaded + i;
+      behind = now, now = ahead;
+      ahead = page_of(block - 1);
       if (i < count)
-        attention_load<Tile, Tile::kDim>(p, given, walk.batch, kv_head, &p.k, block,
+        attention_load<Tile, Tile::kDim>(p, *work, walk.batch, kv_head, &p.k, block, now,
                                          smem.k + stage_of<Tile>(n) * Tile::kKBytes, &smem.k_full[stage_of<Tile>(n)],
                                          &smem.k_empty[stage_of<Tile>(n)], phase_of<Tile>(n));
       if (i > 0)
-        attention_load<Tile, Tile::kVDim>(
-            p, given, walk.batch, kv_head, &p.v, block + 1, smem.v + stage_of<Tile>(n - 1) * Tile::kVBytes,
-            &smem.v_full[stage_of<Tile>(n - 1)], &smem.v_empty[stage_of<Tile>(n - 1)], phase_of<Tile>(n - 1));
+        attention_load<Tile, Tile::kVDim>(p, *work, walk.batch, kv_head, &p.v, block + 1, behind,
+                                          smem.v + stage_of<Tile>(n - 1) * Tile::kVBytes,
+                                          &smem.v_full[stage_of<Tile>(n - 1)], &smem.v_empty[stage_of<Tile>(n - 1)],
+                                          phase_of<Tile>(n - 1));
     }
     loaded += count;
     index = __shfl_sync(~0u, next, 0);
