@@ -54,12 +54,6 @@ __device__ __forceinline__ int computed_here(int x) {
   return x;
 }
 
-// Between arithmetic that shall run beside a wgmma, x its last result, never negative, and the wait for the wgmma: the
-// assembler moves waits up across arithmetic, but not across a branch, here one that is never taken.
-__device__ __forceinline__ void computed_before(float x) {
-  if (x < 0.f) __trap();
-}
-
 // Registers of this warpgroup from here on.
 template <int kRegisters>
 __device__ __forceinline__ void registers_give() {

@@ -3,6 +3,8 @@
 // queries each. Scores and sums are f32 in registers; P, rounded to T, goes from there into the second product.
 // Two overlaps hide the softmax: a warpgroup has the products of scores j + 1 and of P V of j running while it works on
 // the scores, and the warpgroups take turns at the matrix units, so that one multiplies while the other one exponentiates.
+// Weights are 2^(score - base), the base a maximum of the row that was found when it was last needed: as long as weights
+// stay small enough for T, there is no look for another one.
 // A query's bits depend on its own keys alone: blocks of keys begin at multiples of their size, and one that a query does
 // not see changes nothing of its sums.
 #pragma once
@@ -14,6 +16,10 @@ namespace ek {
 
 constexpr int kAttentionTurn = 1;   // named barriers: whose turn it is, one for each warpgroup
 constexpr int kAttentionClear = 4;  // and among the threads of a warpgroup
+// A thread's sum of weights in a row of a block; beyond it the row's base is raised. 2^10 is far from the largest f16, and
+// more than 48 weights of 1 would give: a base that is the maximum of a block is never raised in it.
+constexpr float kMostWeights = 1024.f;
+constexpr float kNoBase = -1e38f;  // makes the first score that a row sees raise its base
 constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
 
 template <class T>
@@ -45,8 +51,8 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
 // From lane 0, so that the compiler knows all lanes have the same, and keeps it in uniform registers.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 __device__ __forceinline__ AttentionWork uniform(const AttentionWork& w) {
-  return {uniform(w.head),   uniform(w.sequence), uniform(w.token), uniform(w.first),      uniform(w.q_len),   uniform(w.kv_len),
-          uniform(w.prefix), uniform(w.begin),    uniform(w.end),   uniform(w.seen_begin), uniform(w.seen_end)};
+  return {uniform(w.head),   uniform(w.sequence), uniform(w.token), uniform(w.first),      uniform(w.q_len),    uniform(w.kv_len),
+          uniform(w.prefix), uniform(w.begin),    uniform(w.end),   uniform(w.seen_begin), uniform(w.seen_end), 0, 0};
 }
 
 // The state of a warpgroup. Element c * 4 + h * 2 + e of s and o: row lane / 4 + 8 h of the warp's 16, column
@@ -58,7 +64,7 @@ struct AttentionConsumer {
   using Pv = WgmmaRs<T, Tile::kVDim, 1>;
   float s[Tile::kKeys / 2], o[Tile::kVDim / 2];
   uint32_t weights[Tile::kKeys / 4];  // P as the operand of wgmma
-  float most[2], total[2];            // of the rows so far: largest score, sum of weights (of this thread's columns)
+  float base[2], total[2];            // of the rows so far, the sum that of this thread's columns
 
   // s = Q K^T, begun
   __device__ __forceinline__ void multiply_qk(uint32_t q, uint32_t k) {
@@ -113,57 +119,50 @@ struct AttentionConsumer {
     }
   }
 
-  // The running maximum of the rows; base: what scores are compared with, factor: of what was summed before. A warpgroup is
-  // one warp for each scheduler, so chains of instructions that wait for one another are kept short, here and below.
-  __device__ __forceinline__ void find_most(float scale, float (&base)[2], float (&factor)[2]) {
-    constexpr int kChains = 4;
-    float best[2][kChains];
-#pragma unroll
-    for (int h = 0; h < 2; ++h)
-#pragma unroll
-      for (int i = 0; i < kChains; ++i) best[h][i] = i == 0 ? most[h] : s[(i - 1) * 4 + h * 2];
-#pragma unroll
-    for (int c = 0; c < Tile::kKeys / 8; ++c)
-#pragma unroll
-      for (int h = 0; h < 2; ++h)
-#pragma unroll
-        for (int e = 0; e < 2; ++e) {
-          float& chain = best[h][(c * 2 + e) % kChains];
-          chain = fmaxf(chain, s[c * 4 + h * 2 + e]);
-        }
-    float all[2];
-#pragma unroll
-    for (int h = 0; h < 2; ++h) all[h] = fmaxf(fmaxf(best[h][0], best[h][1]), fmaxf(best[h][2], best[h][3]));
-#pragma unroll
-    for (int lane = 1; lane <= 2; lane *= 2)
-#pragma unroll
-      for (int h = 0; h < 2; ++h) all[h] = fmaxf(all[h], __shfl_xor_sync(~0u, all[h], lane));
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      base[h] = all[h] == -INFINITY ? 0.f : all[h] * scale;  // of nothing seen inf - inf would make NaN
-      factor[h] = CudaMathFast::exp2(fmaf(most[h], scale, -base[h]));
-      most[h] = all[h];
-    }
-  }
-  // Scores to weights, rounded to T, and their sums
-  __device__ __forceinline__ void find_weights(float scale, const float (&base)[2], const float (&factor)[2]) {
-    float sum[2][2] = {};
+  // Scores to weights, rounded to T. Chains of additions are kept short, because a warpgroup has one warp for each
+  // scheduler.
+  __device__ __forceinline__ void find_weights(float scale, float (&sum)[2]) {
+    float part[2][2] = {};
 #pragma unroll
     for (int i = 0; i < Tile::kKeys / 4; ++i) {
       const int h = i % 2;
       const float low = CudaMathFast::exp2(fmaf(s[2 * i], scale, -base[h]));
       const float high = CudaMathFast::exp2(fmaf(s[2 * i + 1], scale, -base[h]));
-      sum[h][0] += low, sum[h][1] += high;
+      part[h][0] += low, part[h][1] += high;
       weights[i] = pack_pair<T>(low, high);
     }
 #pragma unroll
-    for (int h = 0; h < 2; ++h) total[h] = fmaf(total[h], factor[h], sum[h][0] + sum[h][1]);
+    for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
   }
-  // Most blocks bring no new maximum, and a factor of 1 changes no bit.
-  __device__ __forceinline__ void rescale(const float (&factor)[2]) {
-    if (__all_sync(~0u, factor[0] == 1.f && factor[1] == 1.f)) return;
+  // The largest score of this block becomes the base of the rows whose weights are too large.
+  __device__ __forceinline__ void raise_base(float scale, const float (&sum)[2]) {
 #pragma unroll
-    for (int i = 0; i < Tile::kVDim / 2; ++i) o[i] *= factor[i / 2 % 2];
+    for (int h = 0; h < 2; ++h) {
+      float most = s[h * 2];
+#pragma unroll
+      for (int c = 0; c < Tile::kKeys / 8; ++c) most = fmaxf(most, fmaxf(s[c * 4 + h * 2], s[c * 4 + h * 2 + 1]));
+      float largest = sum[h];  // of the row's four threads
+#pragma unroll
+      for (int lane = 1; lane <= 2; lane *= 2) {
+        most = fmaxf(most, __shfl_xor_sync(~0u, most, lane));
+        largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lane));
+      }
+      const float raised = largest > kMostWeights ? most * scale : base[h];
+      const float factor = CudaMathFast::exp2(base[h] - raised);
+      base[h] = raised;
+      total[h] *= factor;
+#pragma unroll
+      for (int c = 0; c < Tile::kVDim / 8; ++c) o[c * 4 + h * 2] *= factor, o[c * 4 + h * 2 + 1] *= factor;
+    }
+  }
+  __device__ __forceinline__ void weigh(float scale) {
+    float sum[2];
+    find_weights(scale, sum);
+    while (__any_sync(~0u, sum[0] > kMostWeights || sum[1] > kMostWeights)) {  // once at most: sums are small then, or NaN
+      raise_base(scale, sum);
+      find_weights(scale, sum);
+    }
+    total[0] += sum[0], total[1] += sum[1];
   }
 
   // Rows of V that no query of the sequence sees: cleared, for 0 * NaN is NaN.
@@ -186,9 +185,8 @@ struct AttentionConsumer {
       float sum = total[h];
       sum += __shfl_xor_sync(~0u, sum, 1);
       sum += __shfl_xor_sync(~0u, sum, 2);
-      const float own = most[h] * p.scale_log2, all = fmaxf(own, sink), base = all == -INFINITY ? 0.f : all;
-      const float factor = exp2f(own - base);
-      sum = fmaf(sum, factor, exp2f(sink - base));
+      const float all = fmaxf(base[h], sink), factor = exp2f(base[h] - all);
+      sum = fmaf(sum, factor, exp2f(sink - all));
       const float inverse = sum == 0.f ? 0.f : factor / sum;
       const int row = first + 8 * h;
       const int64_t token = work.token + row;
@@ -206,7 +204,7 @@ struct AttentionConsumer {
       }
       if (p.lse && row < work.q_len && lane % 4 == 0)
         p.lse[work.sequence * p.lse_seq + token * p.lse_token + work.head * p.lse_head] =
-            sum == 0.f ? -INFINITY : fmaf(base, kLn2, logf(sum));
+            sum == 0.f ? -INFINITY : fmaf(all, kLn2, logf(sum));
     }
   }
 };
@@ -215,7 +213,7 @@ template <class Tile>
 __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem, int wg) {
   const int t = threadIdx.x % 128, lane = t % 32;
   AttentionConsumer<Tile> c;
-  unsigned used = 0;  // blocks of keys; those of V are one behind in the loop
+  AttentionRing<Tile> k_ring, v_ring;
   const uint32_t q = smem_address(smem.q) + wg * 64 * kSwizzleBytes;
   if (Tile::kTurns && wg == Tile::kWgs - 1) barrier_arrive(kAttentionTurn, 256);  // the first turn is warpgroup 0's
 
@@ -239,76 +237,94 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     }
     const KeyRangeOf<int> all = visible_to_all<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row),
                                                     work.q_len, work.kv_len, work.prefix);
+    const KeyRangeOf<int> some = visible<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row), work.q_len,
+                                              work.kv_len, work.prefix);
+    const bool none = some.begin == some.end || wg_row > last_row;
+    const int begin = none ? work.begin : some.begin / Tile::kKeys;
+    const int end = none ? work.begin : (some.end + Tile::kKeys - 1) / Tile::kKeys;
     const float slope = Tile::kScores && p.alibi ? p.alibi[work.head] * kLog2e : 0.f;
 
 #pragma unroll
     for (int i = 0; i < Tile::kVDim / 2; ++i) c.o[i] = 0.f;
-    c.most[0] = c.most[1] = -INFINITY;
+    c.base[0] = c.base[1] = kNoBase;
     c.total[0] = c.total[1] = 0.f;
 
     // Waits for V, and begins o += P V.
-    const auto begin_pv = [&](int block, unsigned n) {
-      mbarrier_wait(&smem.v_full[stage_of<Tile>(n)], phase_of<Tile>(n));
+    const auto begin_pv = [&](int block) {
+      mbarrier_wait(&smem.v_full[v_ring.stage], v_ring.phase);
       const int from = work.seen_begin - block * Tile::kKeys, to = work.seen_end - block * Tile::kKeys;
-      char* v = smem.v + stage_of<Tile>(n) * Tile::kVBytes;
+      char* v = smem.v + v_ring.stage * Tile::kVBytes;
       if (from > 0 || to < Tile::kKeys) c.clear_v(v, from, to, wg);
       c.multiply_pv(smem_address(v));
     };
-    const auto end_pv = [&](unsigned n) {
+    const auto release_v = [&] {
+      if (t == 0) mbarrier_arrive(&smem.v_empty[v_ring.stage]);
+      v_ring.next();
+    };
+    const auto end_pv = [&] {
       wgmma_wait<0>();
       c.hold_o();
-      if (t == 0) mbarrier_arrive(&smem.v_empty[stage_of<Tile>(n)]);
+      release_v();
     };
-
     // Waits for K and the turn, and begins s = Q K^T.
-    const auto begin_qk = [&] {
-      mbarrier_wait(&smem.k_full[stage_of<Tile>(used)], phase_of<Tile>(used));
+    const auto begin_turn = [&] {
+      mbarrier_wait(&smem.k_full[k_ring.stage], k_ring.phase);
       if (Tile::kTurns) barrier_sync(kAttentionTurn + wg, 256);
-      c.multiply_qk(computed_here(q), smem_address(smem.k) + stage_of<Tile>(used) * Tile::kKBytes);
     };
+    const auto begin_qk = [&] { c.multiply_qk(computed_here(q), smem_address(smem.k) + k_ring.stage * Tile::kKBytes); };
     const auto end_turn = [&] {
       if (Tile::kTurns) barrier_arrive(kAttentionTurn + (wg + 1) % Tile::kWgs, 256);
     };
-    // From scores to weights. The maximum is found while P V still runs, the rest while the other warpgroup multiplies.
-    const auto weigh = [&](int block, auto end_of_pv) {
+    const auto release_k = [&] {
+      if (t == 0) mbarrier_arrive(&smem.k_empty[k_ring.stage]);
+      k_ring.next();
+    };
+    // The scores are there: K is free, and what rows do not see goes.
+    const auto end_qk = [&](int block) {
       c.hold_s();
-      if (t == 0) mbarrier_arrive(&smem.k_empty[stage_of<Tile>(used)]);
-      ++used;
+      release_k();
       const int key = block * Tile::kKeys;
       if (Tile::kScores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
       if (key < all.begin || key + Tile::kKeys > all.end) {
         const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
         c.mask(from, to);
       }
-      float base[2], factor[2];
-      c.find_most(p.scale_log2, base, factor);
-      computed_before(factor[0] + factor[1]);
-      end_of_pv(factor);
-      c.find_weights(p.scale_log2, base, factor);
+    };
+    // A block that the rows of another warpgroup see, and none of this one
+    const auto skip = [&] {
+      begin_turn();
+      end_turn();
+      release_k();
+      mbarrier_wait(&smem.v_full[v_ring.stage], v_ring.phase);
+      release_v();
     };
 
-    if (work.begin < work.end) {
+    for (int block = work.end - 1; block >= end; --block) skip();
+    if (begin < end) {
+      begin_turn();
       begin_qk();
       end_turn();
       wgmma_wait<0>();
-      weigh(work.end - 1, [](const float (&)[2]) {});
+      end_qk(end - 1);
+      c.weigh(p.scale_log2);
       // Scores of a block, values of the one after it
-      for (int block = work.end - 2; block >= work.begin; --block) {
+      for (int block = end - 2; block >= begin; --block) {
+        begin_turn();
         begin_qk();
-        begin_pv(block + 1, used - 1);
+        begin_pv(block + 1);
         end_turn();
         wgmma_wait<1>();
-        weigh(block, [&](const float (&factor)[2]) {
-          end_pv(used - 2);
-          c.rescale(factor);
-        });
+        end_qk(block);
+        end_pv();
+        c.weigh(p.scale_log2);
       }
       release_q();
-      begin_pv(work.begin, used - 1);
-      end_pv(used - 1);
+      begin_pv(begin);
+      end_pv();
     } else {
       release_q();
     }
+    for (int block = begin - 1; block >= work.begin; --block) skip();
     c.store(p, work, first);
   }
 }

@@ -17,8 +17,9 @@ struct AttentionTile {
   static constexpr bool kTurns = kTurns_;    // warpgroups take turns with the matrix units
   static constexpr bool kScores = kScores_;  // softcap and ALiBi: a third of the code, which plain scores do without
   static constexpr int kQueries = 64 * kWgs, kThreads = 128 * (kWgs + 1);
-  static constexpr int kStages = 2;  // of K and of V; three would not fit for head_dim 128
   static constexpr int kQBytes = kQueries * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kVDim * 2;
+  // Of K and of V. Two do where copies are large and in order; a third hides the latency of pages all over the memory.
+  static constexpr int kStages = kQBytes + 3 * (kKBytes + kVBytes) + 256 <= 232448 ? 3 : 2;
   static constexpr int kSmemBytes = kQBytes + kStages * (kKBytes + kVBytes) + 256;
   // All of the 64 K registers: what the producer gives away the warpgroups take, to the last one.
   static constexpr int kProducerRegisters = kWgs == 3 ? 32 : 40, kRegisters = kWgs == 3 ? 160 : 232;
@@ -54,6 +55,7 @@ struct AttentionWork {
   int32_t first, q_len, kv_len, prefix;  // as attention_mask.h has them
   int32_t begin, end;                    // blocks of keys
   int32_t seen_begin, seen_end;          // keys that some query of the sequence sees: V may hold NaN elsewhere
+  int32_t page, slot;                    // of the first key, where there is no page table
 };
 
 template <class Tile>
@@ -72,15 +74,15 @@ struct AttentionSmem {
   }
 };
 
-// Where block n of all that a thread block loads or uses is in its ring.
+// Where a thread block is in its ring of K or V.
 template <class Tile>
-__device__ __forceinline__ int stage_of(unsigned n) {
-  return n % Tile::kStages;
-}
-template <class Tile>
-__device__ __forceinline__ uint32_t phase_of(unsigned n) {
-  return n / Tile::kStages & 1;
-}
+struct AttentionRing {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Tile::kStages) stage = 0, phase ^= 1;
+  }
+};
 
 // From a number to a piece of work. The last queries of a sequence, which see most when masked, come first; heads that
 // share K and V are neighbours; and a section of heads is finished before the next one begins.
@@ -144,6 +146,7 @@ struct AttentionWalk {
       work_out->begin = keys.begin / Tile::kKeys;
       work_out->end = keys.end > keys.begin ? (keys.end + Tile::kKeys - 1) / Tile::kKeys : keys.begin / Tile::kKeys;
       work_out->seen_begin = seen.begin, work_out->seen_end = whole ? 0x7fffffff : seen.end;
+      work_out->page = p.seqs.cu_kv ? 0 : batch, work_out->slot = p.seqs.cu_kv ? p.seqs.cu_kv[batch] : 0;
     }
     __syncwarp();
     return true;
@@ -175,11 +178,10 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
   mbarrier_wait(empty, phase ^ 1);
   if (!p.seqs.page_table) {
     if (lane == 0) {
-      const int page = p.seqs.cu_kv ? 0 : batch, slot = key + (p.seqs.cu_kv ? p.seqs.cu_kv[batch] : 0);
       mbarrier_expect(full, Tile::kKeys * kD * 2);
 #pragma unroll
       for (int d = 0; d < kD; d += 64)
-        tma_load(smem + d / 64 * Tile::kKeys * kSwizzleBytes, map, d, slot, kv_head, page, full);
+        tma_load(smem + d / 64 * Tile::kKeys * kSwizzleBytes, map, d, work.slot + key, kv_head, work.page, full);
     }
     return;
   }
@@ -203,8 +205,8 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
   const int lane = threadIdx.x % 32, group = p.heads / p.kv_heads;
   AttentionWalk<Tile> walk;
   uint32_t q_phase = 0;
+  AttentionRing<Tile> k_ring, v_ring;
   int index = blockIdx.x;
-  unsigned loaded = 0;
   for (;; q_phase ^= 1) {
     AttentionWork* const work = smem.work + q_phase;
     const bool more = walk.find(p, index, work);
@@ -234,20 +236,21 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
 #pragma unroll 1
     for (int i = 0; i <= count; ++i) {
       const int block = work->end - 1 - i;
-      const unsigned n = loaded + i;
       behind = now, now = ahead;
       ahead = page_of(block - 1);
-      if (i < count)
+      if (i < count) {
         attention_load<Tile, Tile::kDim>(p, *work, walk.batch, kv_head, &p.k, block, now,
-                                         smem.k + stage_of<Tile>(n) * Tile::kKBytes, &smem.k_full[stage_of<Tile>(n)],
-                                         &smem.k_empty[stage_of<Tile>(n)], phase_of<Tile>(n));
-      if (i > 0)
+                                         smem.k + k_ring.stage * Tile::kKBytes, &smem.k_full[k_ring.stage],
+                                         &smem.k_empty[k_ring.stage], k_ring.phase);
+        k_ring.next();
+      }
+      if (i > 0) {
         attention_load<Tile, Tile::kVDim>(p, *work, walk.batch, kv_head, &p.v, block + 1, behind,
-                                          smem.v + stage_of<Tile>(n - 1) * Tile::kVBytes,
-                                          &smem.v_full[stage_of<Tile>(n - 1)], &smem.v_empty[stage_of<Tile>(n - 1)],
-                                          phase_of<Tile>(n - 1));
+                                          smem.v + v_ring.stage * Tile::kVBytes, &smem.v_full[v_ring.stage],
+                                          &smem.v_empty[v_ring.stage], v_ring.phase);
+        v_ring.next();
+      }
     }
-    loaded += count;
     index = __shfl_sync(~0u, next, 0);
   }
   // The last block to end leaves the counters zeroed.
