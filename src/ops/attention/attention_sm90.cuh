@@ -51,8 +51,19 @@ __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
 // From lane 0, so that the compiler knows all lanes have the same, and keeps it in uniform registers.
 __device__ __forceinline__ int uniform(int x) { return __shfl_sync(~0u, x, 0); }
 __device__ __forceinline__ AttentionWork uniform(const AttentionWork& w) {
-  return {uniform(w.head),   uniform(w.sequence), uniform(w.token), uniform(w.first),      uniform(w.q_len),    uniform(w.kv_len),
-          uniform(w.prefix), uniform(w.begin),    uniform(w.end),   uniform(w.seen_begin), uniform(w.seen_end), 0, 0};
+  return {uniform(w.head),
+          uniform(w.sequence),
+          uniform(w.token),
+          uniform(w.first),
+          uniform(w.q_len),
+          uniform(w.kv_len),
+          uniform(w.prefix),
+          uniform(w.begin),
+          uniform(w.end),
+          uniform(w.seen_begin),
+          uniform(w.seen_end),
+          0,
+          0};
 }
 
 // The state of a warpgroup. Element c * 4 + h * 2 + e of s and o: row lane / 4 + 8 h of the warp's 16, column
@@ -71,8 +82,10 @@ struct AttentionConsumer {
     wgmma_fence();
 #pragma unroll
     for (int d = 0; d < Tile::kDim; d += 16) {
-      const uint64_t a = wgmma_descriptor(q + d / 64 * Tile::kQueries * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
-      const uint64_t b = wgmma_descriptor(k + d / 64 * Tile::kKeys * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
+      const uint64_t a =
+          wgmma_descriptor(q + d / 64 * Tile::kQueries * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
+      const uint64_t b =
+          wgmma_descriptor(k + d / 64 * Tile::kKeys * kSwizzleBytes, 0) + d % 64 / 16 * kWgmmaStepK<true>;
       Qk::mma(s, a, b, d > 0);
     }
     wgmma_commit();
@@ -158,7 +171,8 @@ struct AttentionConsumer {
   __device__ __forceinline__ void weigh(float scale) {
     float sum[2];
     find_weights(scale, sum);
-    while (__any_sync(~0u, sum[0] > kMostWeights || sum[1] > kMostWeights)) {  // once at most: sums are small then, or NaN
+    while (
+        __any_sync(~0u, sum[0] > kMostWeights || sum[1] > kMostWeights)) {  // once at most: sums are small then, or NaN
       raise_base(scale, sum);
       find_weights(scale, sum);
     }
@@ -199,8 +213,7 @@ struct AttentionConsumer {
           w[i] = pack_pair<T>(o[(c + i) * 4 + h * 2] * inverse, o[(c + i) * 4 + h * 2 + 1] * inverse);
         transpose_quad(w);  // now 8 columns in a row
         const int column = (c + lane % 4) * 8;
-        if (row < work.q_len && column < p.v_dim)
-          *reinterpret_cast<uint4*>(y + column) = uint4{w[0], w[1], w[2], w[3]};
+        if (row < work.q_len && column < p.v_dim) *reinterpret_cast<uint4*>(y + column) = uint4{w[0], w[1], w[2], w[3]};
       }
       if (p.lse && row < work.q_len && lane % 4 == 0)
         p.lse[work.sequence * p.lse_seq + token * p.lse_token + work.head * p.lse_head] =
@@ -210,7 +223,8 @@ struct AttentionConsumer {
 };
 
 template <class Tile>
-__device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem, int wg) {
+__device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem,
+                                                  int wg) {
   const int t = threadIdx.x % 128, lane = t % 32;
   AttentionConsumer<Tile> c;
   AttentionRing<Tile> k_ring, v_ring;
@@ -232,13 +246,14 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     int low[2], high[2];
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
-      const KeyRangeOf<int> r = visible<int>(p.mask, min(first + 8 * h, last_row), work.q_len, work.kv_len, work.prefix);
+      const KeyRangeOf<int> r =
+          visible<int>(p.mask, min(first + 8 * h, last_row), work.q_len, work.kv_len, work.prefix);
       low[h] = r.begin - column, high[h] = r.end - column;
     }
     const KeyRangeOf<int> all = visible_to_all<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row),
                                                     work.q_len, work.kv_len, work.prefix);
-    const KeyRangeOf<int> some = visible<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row), work.q_len,
-                                              work.kv_len, work.prefix);
+    const KeyRangeOf<int> some =
+        visible<int>(p.mask, min(wg_row, last_row), min(wg_row + 63, last_row), work.q_len, work.kv_len, work.prefix);
     const bool none = some.begin == some.end || wg_row > last_row;
     const int begin = none ? work.begin : some.begin / Tile::kKeys;
     const int end = none ? work.begin : (some.end + Tile::kKeys - 1) / Tile::kKeys;

@@ -47,7 +47,8 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
     }
   p.box = static_cast<int32_t>(box);
   const auto map_kv = [&](const KvCache& x, int64_t dim, CUtensorMap* map) {
-    return make_tensor_map({x.data, c.T, dim, s.page_size, c.kv_heads, x.slot, x.head, 64, p.box, c.pages, x.page}, map);
+    return make_tensor_map({x.data, c.T, dim, s.page_size, c.kv_heads, x.slot, x.head, 64, p.box, c.pages, x.page},
+                           map);
   };
   if (!make_tensor_map({c.q.data, c.T, c.head_dim, q_len, c.heads, q.token, c.q.stride[c.lead], 64, Tile::kQueries,
                         s.cu_q ? 1 : c.batch, q.seq},

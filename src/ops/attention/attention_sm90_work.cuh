@@ -100,7 +100,8 @@ struct AttentionWalk {
         if (sequence >= p.batch) return false;
         const int own = sequence + lane;
         int n = 0;
-        if (own < p.batch) n = (p.seqs.cu_q[own + 1] - p.seqs.cu_q[own] + Tile::kQueries - 1) / Tile::kQueries * p.heads;
+        if (own < p.batch)
+          n = (p.seqs.cu_q[own + 1] - p.seqs.cu_q[own] + Tile::kQueries - 1) / Tile::kQueries * p.heads;
         int sum = n;
 #pragma unroll
         for (int step = 1; step < 32; step *= 2) {
@@ -173,7 +174,8 @@ struct AttentionRuns {
 // Producer: a block of K or V, [keys, kD], into shared memory.
 template <class Tile, int kD>
 __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work, int batch,
-                                               int kv_head, const CUtensorMap* map, int block, int page, char* smem, uint64_t* full, uint64_t* empty, uint32_t phase) {
+                                               int kv_head, const CUtensorMap* map, int block, int page, char* smem,
+                                               uint64_t* full, uint64_t* empty, uint32_t phase) {
   const int lane = threadIdx.x % 32, key = block * Tile::kKeys;
   mbarrier_wait(empty, phase ^ 1);
   if (!p.seqs.page_table) {
