@@ -28,9 +28,13 @@ struct KeyRangeOf {
 };
 using KeyRange = KeyRangeOf<int64_t>;
 
+// A parameter of type I from which I is not deduced: a call without <int> takes int64_t.
+template <class I>
+using Index = decltype(KeyRangeOf<I>::begin);
+
 // The keys that query i of q_len sees among kv_len. prefix_len: 0 where there is none.
 template <class I = int64_t>
-EK_RULE KeyRangeOf<I> visible(const Mask& mask, I i, I q_len, I kv_len, I prefix_len) {
+EK_RULE KeyRangeOf<I> visible(const Mask& mask, Index<I> i, Index<I> q_len, Index<I> kv_len, Index<I> prefix_len) {
   const I p = i + kv_len - q_len;  // the last query stands at the last key; negative before the first
   I begin = 0, end = kv_len;
   if (mask.causal) {
@@ -44,7 +48,8 @@ EK_RULE KeyRangeOf<I> visible(const Mask& mask, I i, I q_len, I kv_len, I prefix
 
 // The keys that any of the queries [first, last] sees; not every query sees all of them.
 template <class I = int64_t>
-EK_RULE KeyRangeOf<I> visible(const Mask& mask, I first, I last, I q_len, I kv_len, I prefix_len) {
+EK_RULE KeyRangeOf<I> visible(const Mask& mask, Index<I> first, Index<I> last, Index<I> q_len, Index<I> kv_len,
+                              Index<I> prefix_len) {
   const I begin = visible<I>(mask, first, q_len, kv_len, prefix_len).begin;
   const I end = visible<I>(mask, last, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};
@@ -52,7 +57,8 @@ EK_RULE KeyRangeOf<I> visible(const Mask& mask, I first, I last, I q_len, I kv_l
 
 // The keys that all of the queries [first, last] see: tiles inside of it need no mask.
 template <class I = int64_t>
-EK_RULE KeyRangeOf<I> visible_to_all(const Mask& mask, I first, I last, I q_len, I kv_len, I prefix_len) {
+EK_RULE KeyRangeOf<I> visible_to_all(const Mask& mask, Index<I> first, Index<I> last, Index<I> q_len, Index<I> kv_len,
+                                     Index<I> prefix_len) {
   const I begin = visible<I>(mask, last, q_len, kv_len, prefix_len).begin;
   const I end = visible<I>(mask, first, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};

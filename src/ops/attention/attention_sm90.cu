@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention on Hopper (TMA + wgmma) as a row: which calls it takes. The kernels are built in attention_sm90_<dtype>.cu.
+#include "cuda/launch.h"
 #include "ops/attention/attention_rows.h"
 #include "ops/attention/attention_sm90_run.h"
 
@@ -10,7 +11,8 @@ namespace {
 // The copy engine takes strides of 16 bytes and upwards. A dim of size 1 has none.
 bool tma_stride(int64_t size, int64_t stride) { return size == 1 || (stride > 0 && stride % 8 == 0); }
 bool aligned(const void* p) { return reinterpret_cast<uintptr_t>(p) % 16 == 0; }
-bool fits_int(int64_t n) { return n < int64_t{1} << 31; }
+// Positions, windows and pieces of work are counted in 32 bits, and added to one another.
+bool fits(int64_t n) { return n < int64_t{1} << 30; }
 
 const char* why_not_cache(const AttentionCall& c, const KvCache& x) {
   if (!aligned(x.data)) return "k or v is not on a 16-byte boundary";
@@ -31,11 +33,10 @@ const char* attention_sm90_why_not(const AttentionCall& c, [[maybe_unused]] cons
   if (c.head_dim > 256 || c.v_dim > 256) return "head_dim or v_dim is more than 256";
   if (c.v_dim % 8 != 0 || c.v_dim == 0) return "v_dim is 0 or not a multiple of 8";
   if (c.pages == 0 || c.seqs.page_size == 0) return "k has no tokens";
-  // Pieces of work are counted in 32 bits, the smallest tile has 128 queries.
-  if (!fits_int(c.tokens) || !fits_int(c.pages) || !fits_int(c.seqs.page_size) || !fits_int(c.seqs.max_kv) ||
-      !fits_int(c.heads * (c.tokens / 128 + 2 * c.batch)))
-    return "sizes of 2^31 and more";
-  TokenStrides q, y, lse;
+  if (!fits(c.tokens) || !fits(c.pages) || !fits(c.seqs.page_size) || !fits(c.seqs.max_kv) ||
+      !fits(c.heads * (c.tokens / 128 + 2 * c.batch)))
+    return "sizes of 2^30 and more";
+  TokenStrides q = {}, y = {}, lse = {};
   if (!attention_token_strides(c, c.q, &q) || !attention_token_strides(c, c.y, &y) ||
       (c.lse.data && !attention_token_strides(c, c.lse, &lse)))
     return "the tokens of q, y or lse do not lie at one stride";

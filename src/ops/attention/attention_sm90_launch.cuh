@@ -11,13 +11,16 @@ namespace ek {
 template <class Tile>
 ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   const Sequences& s = c.seqs;
-  TokenStrides q, y, lse = {};
+  TokenStrides q = {}, y = {}, lse = {};
   attention_token_strides(c, c.q, &q);
   attention_token_strides(c, c.y, &y);
   if (c.lse.data) attention_token_strides(c, c.lse, &lse);
 
   AttentionSm90Params p = {};
   p.seqs = s, p.mask = c.mask;
+  constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31
+  if (p.mask.window_left > kNoWindow) p.mask.window_left = kNoWindow;
+  if (p.mask.window_right > kNoWindow) p.mask.window_right = kNoWindow;
   p.y = c.y.data, p.y_seq = y.seq, p.y_token = y.token, p.y_head = c.y.stride[c.lead];
   p.lse = c.lse.ptr<float>(), p.lse_seq = lse.seq, p.lse_token = lse.token;
   p.lse_head = c.lse.data ? c.lse.stride[c.lead] : 0;
