@@ -19,7 +19,7 @@ struct KvCache {
 struct AttentionCall {
   Tensor q, y, lse;  // lse: no data if it is not asked for
   int32_t lead;      // dims of q and y before heads; lse has the same
-  int64_t tokens, batch, heads, kv_heads, head_dim, v_dim;
+  int64_t tokens, batch, heads, kv_heads, head_dim, v_dim, pages;
   KvCache k, v;
   Sequences seqs;
   Mask mask;
@@ -41,7 +41,7 @@ inline AttentionCall attention_call(const AttentionArgs& a) {
   AttentionCall c = {};
   c.q = a.q, c.y = a.y, c.lse = a.lse, c.lead = a.lead;
   c.tokens = a.rows, c.batch = a.batch, c.heads = a.heads, c.kv_heads = a.kv_heads;
-  c.head_dim = a.head_dim, c.v_dim = a.v_dim;
+  c.head_dim = a.head_dim, c.v_dim = a.v_dim, c.pages = a.pages;
   c.k = kv_cache(a.k, Tensor()), c.v = kv_cache(a.v, Tensor());
   c.seqs = {a.cu_q.ptr<const int32_t>(),
             a.cu_kv.ptr<const int32_t>(),
@@ -63,7 +63,7 @@ inline AttentionCall attention_call(const AttentionDecodeArgs& a) {
   AttentionCall c = {};
   c.q = a.q, c.y = a.y, c.lse = a.lse, c.lead = 2;
   c.tokens = a.batch * a.q_len, c.batch = a.batch, c.heads = a.heads, c.kv_heads = a.kv_heads;
-  c.head_dim = a.head_dim, c.v_dim = a.v_dim;
+  c.head_dim = a.head_dim, c.v_dim = a.v_dim, c.pages = a.pages;
   c.k = kv_cache(a.k, a.k_scale), c.v = kv_cache(a.v, a.v_scale);
   c.seqs = {nullptr,
             nullptr,

@@ -21,17 +21,24 @@ struct Mask {
   int32_t window_left, window_right;  // -1: off
 };
 
-// Keys [begin, end) of one sequence; begin == end: none.
-struct KeyRange {
-  int64_t begin, end;
+// Keys [begin, end) of one sequence; begin == end: none. I: int64_t, or int where sizes and windows are below 2^30.
+template <class I>
+struct KeyRangeOf {
+  I begin, end;
 };
+using KeyRange = KeyRangeOf<int64_t>;
+
+// A parameter of type I from which I is not deduced: a call without <int> takes int64_t.
+template <class I>
+using Index = decltype(KeyRangeOf<I>::begin);
 
 // The keys that query i of q_len sees among kv_len. prefix_len: 0 where there is none.
-EK_RULE KeyRange visible(const Mask& mask, int64_t i, int64_t q_len, int64_t kv_len, int64_t prefix_len) {
-  const int64_t p = i + kv_len - q_len;  // the last query stands at the last key; negative before the first
-  int64_t begin = 0, end = kv_len;
+template <class I = int64_t>
+EK_RULE KeyRangeOf<I> visible(const Mask& mask, Index<I> i, Index<I> q_len, Index<I> kv_len, Index<I> prefix_len) {
+  const I p = i + kv_len - q_len;  // the last query stands at the last key; negative before the first
+  I begin = 0, end = kv_len;
   if (mask.causal) {
-    const int64_t last = p + 1 > prefix_len ? p + 1 : prefix_len;
+    const I last = p + 1 > prefix_len ? p + 1 : prefix_len;
     end = last < end ? last : end;
   }
   if (mask.window_right >= 0 && p + mask.window_right + 1 < end) end = p + mask.window_right + 1;
@@ -40,18 +47,20 @@ EK_RULE KeyRange visible(const Mask& mask, int64_t i, int64_t q_len, int64_t kv_
 }
 
 // The keys that any of the queries [first, last] sees; not every query sees all of them.
-EK_RULE KeyRange visible(const Mask& mask, int64_t first, int64_t last, int64_t q_len, int64_t kv_len,
-                         int64_t prefix_len) {
-  const int64_t begin = visible(mask, first, q_len, kv_len, prefix_len).begin;
-  const int64_t end = visible(mask, last, q_len, kv_len, prefix_len).end;
+template <class I = int64_t>
+EK_RULE KeyRangeOf<I> visible(const Mask& mask, Index<I> first, Index<I> last, Index<I> q_len, Index<I> kv_len,
+                              Index<I> prefix_len) {
+  const I begin = visible<I>(mask, first, q_len, kv_len, prefix_len).begin;
+  const I end = visible<I>(mask, last, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};
 }
 
 // The keys that all of the queries [first, last] see: tiles inside of it need no mask.
-EK_RULE KeyRange visible_to_all(const Mask& mask, int64_t first, int64_t last, int64_t q_len, int64_t kv_len,
-                                int64_t prefix_len) {
-  const int64_t begin = visible(mask, last, q_len, kv_len, prefix_len).begin;
-  const int64_t end = visible(mask, first, q_len, kv_len, prefix_len).end;
+template <class I = int64_t>
+EK_RULE KeyRangeOf<I> visible_to_all(const Mask& mask, Index<I> first, Index<I> last, Index<I> q_len, Index<I> kv_len,
+                                     Index<I> prefix_len) {
+  const I begin = visible<I>(mask, last, q_len, kv_len, prefix_len).begin;
+  const I end = visible<I>(mask, first, q_len, kv_len, prefix_len).end;
   return {begin, end > begin ? end : begin};
 }
 
