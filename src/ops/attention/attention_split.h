@@ -50,13 +50,13 @@ struct AttentionStates {
 };
 
 namespace attention_detail {
-EK_RULE int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+EK_RULE int64_t divide_up(int64_t a, int64_t b) { return row_quotient(a + b - 1, b); }
 }  // namespace attention_detail
 
 // Tiles of the visible keys of a sequence: from a multiple of the tile on, so that tiles are whole pages where they can be.
 EK_RULE int64_t split_tiles(const AttentionSplit& s, KeyRange keys) {
   if (keys.end <= keys.begin) return 0;
-  return attention_detail::divide_up(keys.end, s.tile) - keys.begin / s.tile;
+  return attention_detail::divide_up(keys.end, s.tile) - row_quotient(keys.begin, s.tile);
 }
 
 // Units of a sequence with so many tiles. The exclusive sums of these, first[0 .. batch], are all that follows needs.
@@ -92,8 +92,8 @@ EK_RULE int64_t split_find(const int64_t* first, int64_t batch, int64_t unit) {
 // tiles: of the sequence that split_find gave.
 EK_RULE AttentionPiece split_piece(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t tiles,
                                    int64_t worker, int64_t unit, int64_t end) {
-  const int64_t per_head = (first[sequence + 1] - first[sequence]) / s.heads;
-  const int64_t head = (unit - first[sequence]) / per_head, at = unit - first[sequence] - head * per_head;
+  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
+  const int64_t head = row_quotient(unit - first[sequence], per_head), at = unit - first[sequence] - head * per_head;
   if (s.fixed_tiles) {
     const int64_t begin = at * s.fixed_tiles, last = begin + s.fixed_tiles;
     return {sequence, head, begin, last < tiles ? last : tiles, 1, per_head == 1 ? -1 : unit};
@@ -106,11 +106,11 @@ EK_RULE AttentionPiece split_piece(const AttentionSplit& s, const int64_t* first
 // Where the parts of an item are.
 EK_RULE AttentionStates split_states(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t head,
                                      int64_t share) {
-  const int64_t per_head = (first[sequence + 1] - first[sequence]) / s.heads;
+  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
   const int64_t begin = first[sequence] + head * per_head;
   if (per_head == 0) return {0, 0, 0, 0};
   if (s.fixed_tiles) return {per_head, begin, begin + 1, 1};
-  const int64_t worker = begin / share, last = (begin + per_head - 1) / share;
+  const int64_t worker = row_quotient(begin, share), last = row_quotient(begin + per_head - 1, share);
   return {last - worker + 1, 2 * worker + 1, 2 * (worker + 1), 2};
 }
 

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// Shapes and parameters of the tensor-core decode kernel (attention_decode_mma.cuh has the picture): what host and device
+// both need to know.
+#pragma once
+
+#include "ops/attention/attention_call.h"
+#include "ops/attention/attention_split.h"
+
+namespace ek {
+
+constexpr int kDecodeRows = 16;    // of an item: queries times heads of a group, one side of an mma
+constexpr int kDecodeBatch = 256;  // sequences of a launch, whose ranges a block keeps
+constexpr int kDecodeWarps = 8;    // of a block, one block to an SM
+
+// M: what the tensor cores multiply. K: the dtype of the cache. kDim: at least head_dim and v_dim.
+template <class M_, class K_, int kDim_>
+struct DecodePlan {
+  using M = M_;
+  using K = K_;
+  static constexpr int kDim = kDim_;
+  static constexpr bool kNarrow = sizeof(K) == 1;  // 8 bits, converted to f16 in registers
+  static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(K)), kChunks = kRowBytes / 16;
+  static constexpr int kKeys = kRowBytes >= 256 ? 16 : 32;  // of a tile: short rows are taken together
+  static constexpr int kTileBytes = kKeys * kRowBytes, kScaleBytes = kNarrow ? kKeys * 4 : 0;
+  static constexpr int kStageBytes = 2 * (kTileBytes + kScaleBytes);
+  // Two stages of eight warps on the way are 128 KB an SM at 8 KB each.
+  static constexpr int kStages = 2 * kTileBytes >= 8192 ? 3 : 6;
+  // Warps that share keys, each with a slice of the values: 16 rows by 512 would be all registers of a thread.
+  static constexpr int kSlices = kDim > 256 ? 2 : 1, kSlice = kDim / kSlices;
+  static constexpr bool kKeepQ = kDim <= 128;  // in registers
+  static constexpr int kMergeRows = kDim > 256 ? 2 : 4, kMergeStride = kDim + 8;  // floats; + 8: no bank conflicts
+
+  // Shared memory of a block, and of each of its groups of kSlices warps.
+  static constexpr int kGroupBytes =
+      kStages * kStageBytes + kMergeRows * kMergeStride * 4 + kDecodeRows * 8;  // ring, sums, maxima and totals
+  static constexpr int kBlockBytes = kDecodeRows * kDim * 2 + kDecodeRows * 32 + (kDecodeBatch + 1) * 8 +
+                                     kDecodeBatch * 8 + 64;  // q, rows, first units, ranges, a flag
+
+  static int groups(int smem_per_block) {
+    const int fit = (smem_per_block - kBlockBytes) / kGroupBytes, most = kDecodeWarps / kSlices;
+    return fit < most ? fit : most;
+  }
+};
+
+struct DecodeParams {
+  AttentionCall c;
+  AttentionSplit split;      // its heads: kv heads times blocks of 16 rows
+  int32_t group, rows;       // heads of a kv head, and times q_len; row = query * group + head
+  int32_t row_blocks;        // of 16 rows, of a kv head
+  int32_t slot_rows;         // rows of a state
+  bool k_tokens, v_tokens;   // scales for each token; else one for all tokens of a head
+  float* states;             // [slots, slot_rows, v_dim]: sums of values, not yet divided
+  float2* bases;             // [slots, slot_rows]: maximum (a power of two's exponent) and total
+  uint32_t* counters;        // [workers], or [items] where the split is fixed
+};
+
+}  // namespace ek
