@@ -9,17 +9,23 @@
 
 namespace ek {
 
-// What a block knows of its launch, in shared memory.
-struct DecodeBlock {
-  const int64_t* first;  // [batch + 1]: units before each sequence
-  const int2* keys;      // [batch]: visible keys, begin and end
-  int64_t share, begin, end;  // units: of every stretch, and this one
+// What a sequence is to the kernel.
+struct DecodeSequence {
+  int begin, end, kv_len, prefix;  // begin, end: the keys that any query sees
+};
 
-  __device__ __forceinline__ KeyRange range(int sequence) const { return {keys[sequence].x, keys[sequence].y}; }
-  __device__ __forceinline__ AttentionPiece piece(const DecodeParams& p, int64_t unit) const {
-    const int64_t sequence = split_find(first, p.c.batch, unit);
-    return split_piece(p.split, first, sequence, split_tiles(p.split, range(static_cast<int>(sequence))), blockIdx.x,
-                       unit, end);
+// What a block knows of its launch.
+struct DecodeBlock {
+  AttentionSplit split;
+  int batch;
+  const int64_t* first;             // [batch + 1], shared memory: units before each sequence
+  const DecodeSequence* sequences;  // [batch], shared memory
+  int64_t share, begin, end;        // units: of every stretch, and this one
+
+  __device__ __forceinline__ AttentionPiece piece(int64_t unit) const {
+    const int64_t b = split_find(first, batch, unit);
+    return split_piece(split, first, b, split_tiles(split, {sequences[b].begin, sequences[b].end}), blockIdx.x, unit,
+                       end);
   }
 };
 
@@ -29,13 +35,30 @@ __device__ __forceinline__ uint32_t decode_chunk(int row, int chunk) {
   const int swizzle = kChunks >= 8 ? row & 7 : row >> 1 & 3;
   return static_cast<uint32_t>(row * kChunks + (chunk ^ swizzle)) * 16;
 }
+// The same place `chunk` chunks on, for one that begins at 0 or 1 and an even constant: one instruction at most. Tiles
+// begin at multiples of 128 bytes, so that whole addresses can be turned.
+template <int kChunks>
+__device__ __forceinline__ uint32_t decode_chunk_on(uint32_t at, int chunk) {
+  constexpr int kTurn = kChunks >= 8 ? 7 : 3;
+  return (at ^ static_cast<uint32_t>((chunk & kTurn) * 16)) + static_cast<uint32_t>((chunk & ~kTurn) * 16);
+}
 
 template <class Plan>
 class DecodeLoader {
  public:
   __device__ __forceinline__ DecodeLoader(const DecodeParams& p, const DecodeBlock& block, int group, int groups,
                                           int slice)
-      : p_(p), block_(block), groups_(groups), group_(group), slice_(slice), lane_(threadIdx.x % 32) {
+      : p_(p), block_(block), groups_(groups), group_(group) {
+    const int thread = slice * 32 + threadIdx.x % 32, chunk = thread % Plan::kChunks;
+    row_ = thread / Plan::kChunks;
+    place_ = decode_chunk<Plan::kChunks>(row_, chunk);
+    column_ = chunk * 16;
+    const auto count = [chunk](int64_t dim) {
+      const int left = static_cast<int>(dim * sizeof(K)) - chunk * 16;
+      return left < 0 ? 0 : left < 16 ? left : 16;
+    };
+    k_count_ = count(p.c.head_dim), v_count_ = count(p.c.v_dim);
+    scales_ = Plan::kNarrow && thread < Plan::kKeys;
     unit_ = block.begin;
     tile_ = tile_end_ = 0;
     next();
@@ -43,15 +66,27 @@ class DecodeLoader {
 
   // Copies the tile whose page numbers are here to `stage`, and asks for those of the next one.
   __device__ __forceinline__ void issue(uint32_t stage) {
-    const int64_t page = page_, slot = slot_;
     const KvCache &k = p_.c.k, &v = p_.c.v;
-    copy_rows(stage, k, page, slot, static_cast<int>(p_.c.head_dim * sizeof(K)));
-    copy_rows(stage + Plan::kTileBytes, v, page, slot, static_cast<int>(p_.c.v_dim * sizeof(K)));
+    const int64_t page = page_ < 0 ? 0 : page_, slot = page_ < 0 ? 0 : slot_;
+    const bool there = page_ >= 0;
+    const uint32_t rows = __ballot_sync(0xffffffffu, there);
+    const char* k_row = there ? k_head_ + (page * k.page + slot * k.slot) * sizeof(K) : k_head_;
+    const char* v_row = there ? v_head_ + (page * v.page + slot * v.slot) * sizeof(K) : v_head_;
+    if (rows == 0xffffffffu) {
+      copy_rows<true>(stage, k_row, k_count_, rows);
+      copy_rows<true>(stage + Plan::kTileBytes, v_row, v_count_, rows);
+    } else if (rows != 0) {
+      copy_rows<false>(stage, k_row, k_count_, rows);
+      copy_rows<false>(stage + Plan::kTileBytes, v_row, v_count_, rows);
+    }
     if constexpr (Plan::kNarrow) {
-      if (slice_ == 0 && lane_ < Plan::kKeys) {
-        const uint32_t scales = stage + 2 * Plan::kTileBytes + lane_ * 4;
-        if (p_.k_tokens) copy_scale(scales, k, page, slot);
-        if (p_.v_tokens) copy_scale(scales + Plan::kScaleBytes, v, page, slot);
+      if (scales_) {
+        const uint32_t scales = stage + 2 * Plan::kTileBytes + threadIdx.x % 32 * 4;
+        if (p_.k_tokens)
+          copy_async_word(scales, k.scale + page * k.scale_page + slot * k.scale_slot + head_ * k.scale_head, there);
+        if (p_.v_tokens)
+          copy_async_word(scales + Plan::kScaleBytes,
+                          v.scale + page * v.scale_page + slot * v.scale_slot + head_ * v.scale_head, there);
       }
     }
     copy_commit();
@@ -62,55 +97,64 @@ class DecodeLoader {
   using K = typename Plan::K;
 
   __device__ __forceinline__ void next() {
+    page_ = -1;
     tile_ += groups_;
     while (tile_ >= tile_end_) {
-      if (unit_ >= block_.end) {
-        page_ = -1;
-        return;
-      }
-      const AttentionPiece piece = block_.piece(p_, unit_);
-      unit_ += piece.units;
-      sequence_ = static_cast<int>(piece.sequence);
-      head_ = static_cast<int>(row_quotient(piece.head, p_.row_blocks));
-      tile_ = static_cast<int>(piece.tile_begin) + group_;
-      tile_end_ = static_cast<int>(piece.tile_end);
-      const KeyRange keys = block_.range(sequence_);
-      begin_ = static_cast<int>(keys.begin), end_ = static_cast<int>(keys.end);
+      if (unit_ >= block_.end) return;
+      open();
     }
-    const int key = begin_ / Plan::kKeys * Plan::kKeys + tile_ * Plan::kKeys + lane_ % Plan::kKeys;
-    page_ = -1;
-    if (key >= begin_ && key < end_) {
-      const Sequences::Place at = p_.c.seqs.place(sequence_, key);
-      page_ = static_cast<int>(at.page), slot_ = static_cast<int>(at.slot);
+    const int key = begin_ / Plan::kKeys * Plan::kKeys + tile_ * Plan::kKeys + static_cast<int>(threadIdx.x) % Plan::kKeys;
+    if (key < begin_ || key >= end_) return;
+    if (p_.c.seqs.page_table) {
+      const int index = static_cast<int>(p_.page_size.divide(static_cast<uint32_t>(key)));
+      page_ = table_[index], slot_ = key - index * static_cast<int>(p_.page_size.divisor);
+    } else {
+      page_ = sequence_, slot_ = key;
     }
   }
 
-  // Rows of the tile, side by side in chunks of 16 bytes; `bytes` of each are in memory.
-  __device__ __forceinline__ void copy_rows(uint32_t tile, const KvCache& cache, int64_t page, int64_t slot,
-                                            int bytes) const {
-    constexpr int kChunks = Plan::kChunks, kCopies = Plan::kTileBytes / 512;
-    const int64_t own =
-        page < 0 ? -1 : (page * cache.page + slot * cache.slot + head_ * cache.head) * static_cast<int64_t>(sizeof(K));
+  // The next piece of the stretch.
+  __device__ __forceinline__ void open() {
+    const AttentionPiece piece = block_.piece(unit_);
+    unit_ += piece.units;
+    sequence_ = static_cast<int>(piece.sequence);
+    head_ = static_cast<int>(row_quotient(piece.head, p_.row_blocks));
+    tile_ = static_cast<int>(piece.tile_begin) + group_;
+    tile_end_ = static_cast<int>(piece.tile_end);
+    begin_ = block_.sequences[sequence_].begin, end_ = block_.sequences[sequence_].end;
+    table_ = p_.c.seqs.page_table + sequence_ * p_.c.seqs.table_stride;
+    k_head_ = static_cast<const char*>(p_.c.k.data) + head_ * p_.c.k.head * static_cast<int64_t>(sizeof(K));
+    v_head_ = static_cast<const char*>(p_.c.v.data) + head_ * p_.c.v.head * static_cast<int64_t>(sizeof(K));
+  }
+
+  // Rows of the tile, side by side in chunks of 16 bytes, whose first `count` bytes are in memory. own: the row of this
+  // lane's key. rows: which are visible; the others become zeros.
+  template <bool kAll>
+  __device__ __forceinline__ void copy_rows(uint32_t tile, const char* own, int count, uint32_t rows) const {
+    constexpr int kStep = 32 * Plan::kSlices / Plan::kChunks, kTurn = Plan::kChunks >= 8 ? 7 : 0;
+    static_assert(kStep >= 1, "");
+    const uint32_t to = tile + place_;
 #pragma unroll
-    for (int i = 0; i < kCopies / Plan::kSlices; ++i) {
-      const int at = (i * Plan::kSlices + slice_) * 32 + lane_, row = at / kChunks, chunk = at % kChunks;
-      const int64_t from = __shfl_sync(0xffffffffu, own, row);
-      const int left = bytes - chunk * 16, count = from < 0 || left < 0 ? 0 : left < 16 ? left : 16;
-      const char* source = static_cast<const char*>(cache.data) + (count ? from + chunk * 16 : 0);
-      copy_async(tile + decode_chunk<kChunks>(row, chunk), source, count);
+    for (int i = 0; i < Plan::kKeys; i += kStep) {
+      const int64_t from = __shfl_sync(0xffffffffu, reinterpret_cast<int64_t>(own), i + row_);
+      const int bytes = kAll || rows >> (i + row_) & 1 ? count : 0;
+      copy_async((to ^ static_cast<uint32_t>((i & kTurn) * 16)) + i * Plan::kRowBytes,
+                 reinterpret_cast<const char*>(from) + (bytes ? column_ : 0), bytes);
     }
-  }
-
-  __device__ __forceinline__ void copy_scale(uint32_t smem, const KvCache& cache, int64_t page, int64_t slot) const {
-    const int64_t at = page < 0 ? 0 : page * cache.scale_page + slot * cache.scale_slot + head_ * cache.scale_head;
-    copy_async_word(smem, cache.scale + at, page >= 0);
   }
 
   const DecodeParams& p_;
   const DecodeBlock& block_;
-  int64_t unit_;  // where the next piece begins
-  const int groups_, group_, slice_, lane_;
+  const int groups_, group_;
+  // This thread's part of every copy: a row of each kStep, and a chunk of it
+  int row_, column_, k_count_, v_count_;
+  uint32_t place_;
+  bool scales_;
+  // The piece, and what of the stretch is left after it
+  int64_t unit_;
   int sequence_ = 0, head_ = 0, tile_, tile_end_, begin_ = 0, end_ = 0;
+  const int32_t* table_ = nullptr;
+  const char *k_head_ = nullptr, *v_head_ = nullptr;
   int page_ = -1, slot_ = 0;  // of this lane's key in the tile; page -1: not read
 };
 

@@ -3,6 +3,7 @@
 // both need to know.
 #pragma once
 
+#include "cuda/rows.cuh"
 #include "ops/attention/attention_call.h"
 #include "ops/attention/attention_split.h"
 
@@ -26,7 +27,7 @@ struct DecodePlan {
   // Two stages of eight warps on the way are 128 KB an SM at 8 KB each.
   static constexpr int kStages = 2 * kTileBytes >= 8192 ? 3 : 6;
   // Warps that share keys, each with a slice of the values: 16 rows by 512 would be all registers of a thread.
-  static constexpr int kSlices = kDim > 256 ? 2 : 1, kSlice = kDim / kSlices;
+  static constexpr int kSlices = kDim > 256 ? 2 : 1, kSlice = kDim / kSlices, kMostGroups = kDecodeWarps / kSlices;
   static constexpr bool kKeepQ = kDim <= 128;  // in registers
   static constexpr int kMergeRows = kDim > 256 ? 2 : 4, kMergeStride = kDim + 8;  // floats; + 8: no bank conflicts
 
@@ -34,11 +35,11 @@ struct DecodePlan {
   static constexpr int kGroupBytes =
       kStages * kStageBytes + kMergeRows * kMergeStride * 4 + kDecodeRows * 8;  // ring, sums, maxima and totals
   static constexpr int kBlockBytes = kDecodeRows * kDim * 2 + kDecodeRows * 32 + (kDecodeBatch + 1) * 8 +
-                                     kDecodeBatch * 8 + 64;  // q, rows, first units, ranges, a flag
+                                     kDecodeBatch * 16 + 64;  // q, rows, first units, sequences, a flag
 
   static int groups(int smem_per_block) {
-    const int fit = (smem_per_block - kBlockBytes) / kGroupBytes, most = kDecodeWarps / kSlices;
-    return fit < most ? fit : most;
+    const int fit = (smem_per_block - kBlockBytes) / kGroupBytes;
+    return fit < kMostGroups ? fit : kMostGroups;
   }
 };
 
@@ -51,7 +52,10 @@ struct DecodeParams {
   bool k_tokens, v_tokens;   // scales for each token; else one for all tokens of a head
   float* states;             // [slots, slot_rows, v_dim]: sums of values, not yet divided
   float2* bases;             // [slots, slot_rows]: maximum (a power of two's exponent) and total
+  Divider page_size;
   uint32_t* counters;        // [workers], or [items] where the split is fixed
+  int32_t table_lines;       // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
+  int32_t q_lines;           // of all of q
 };
 
 }  // namespace ek

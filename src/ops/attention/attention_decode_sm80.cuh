@@ -27,6 +27,18 @@ inline AttentionCall decode_slab(AttentionCall c, int64_t first, int64_t count) 
   return c;
 }
 
+// What is fetched to L2 at the start: small page tables, and queries that are one run of memory. 128 bytes a thread.
+inline void decode_fetch_ahead(DecodeParams* p) {
+  const AttentionCall& c = p->c;
+  constexpr int64_t kMostLines = 16384;
+  const int64_t threads = p->split.workers * 32 * (kDecodeWarps / 2), most = threads < kMostLines ? threads : kMostLines;
+  const int64_t pages = c.seqs.max_kv / (c.seqs.page_size < 1 ? 1 : c.seqs.page_size), lines = (pages + 31) / 32;
+  if (c.seqs.page_table && lines * c.batch <= most) p->table_lines = static_cast<int32_t>(lines);
+  const int64_t row = c.heads * c.head_dim, q_lines = (c.batch * c.seqs.q_len * row * 2 + 127) / 128;
+  if (c.q.stride[2] == c.head_dim && c.q.stride[1] == row && c.q.stride[0] == row * c.seqs.q_len && q_lines <= most)
+    p->q_lines = static_cast<int32_t>(q_lines);
+}
+
 template <class Plan>
 ek_status decode_launch(const AttentionCall& call, const Launch& l) {
   const DecodeSizes sizes = decode_sizes(call, l.device, l.flags & EK_FLAG_BATCH_INVARIANT);
@@ -46,7 +58,10 @@ ek_status decode_launch(const AttentionCall& call, const Launch& l) {
     p.k_tokens = by_token(call.k), p.v_tokens = by_token(call.v);
     p.states = static_cast<float*>(l.workspace);
     p.bases = reinterpret_cast<float2*>(p.states + sizes.slots * sizes.slot_rows * call.v_dim);
+    // A page that is longer than all sequences is never left.
+    p.page_size = Divider(call.seqs.page_size < 0x7fffffff ? (call.seqs.page_size < 1 ? 1 : call.seqs.page_size) : 0x7fffffff);
     p.counters = l.counters;
+    decode_fetch_ahead(&p);
     if (const ek_status status = launch(l, decode_mma<Plan>, grid, p)) return status;
   }
   return EK_STATUS_OK;

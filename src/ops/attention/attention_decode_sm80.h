@@ -47,7 +47,19 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const Device& device, bo
   return s;
 }
 
-// One file for each dtype of the cache. groups: of warps that the device has shared memory for, 0 if not even one.
+// Groups of warps that the device has shared memory for; 0: not even for one.
+inline int decode_groups(const AttentionCall& c, const Device& device) {
+  const auto groups = [&](auto element) {
+    using K = decltype(element);
+    const int dim = decode_dim(c), smem = device.smem_per_block;
+    if (dim == 64) return DecodePlan<K, K, 64>::groups(smem);
+    if (dim == 128) return DecodePlan<K, K, 128>::groups(smem);
+    return dim == 256 ? DecodePlan<K, K, 256>::groups(smem) : DecodePlan<K, K, 512>::groups(smem);
+  };
+  return dtype_bytes(c.K) == 1 ? groups(int8_t()) : groups(int16_t());
+}
+
+// One file for each dtype of the cache.
 ek_status attention_decode_sm80_bf16(const AttentionCall& call, const Launch& l);
 ek_status attention_decode_sm80_f16(const AttentionCall& call, const Launch& l);
 ek_status attention_decode_sm80_e4m3(const AttentionCall& call, const Launch& l);

@@ -68,7 +68,12 @@ class DecodeTile {
   // q: [16, kDim] in shared memory.
   __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int slice) {
     const int lane = threadIdx.x % 32;
-    slice_ = slice, rows_ = rows, q_ = q;
+    slice_ = slice, rows_ = rows;
+    q_ = q + decode_chunk<Plan::kDim / 8>(lane % 16, lane / 16);
+    // Lanes' rows: of K in 16 bits, two chunks of 8 keys, then of the next 8; else 16 keys of one chunk, then of the next
+    k_ = Plan::kNarrow ? decode_chunk<Plan::kChunks>(lane % 16, lane / 16)
+                       : decode_chunk<Plan::kChunks>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    v_ = decode_chunk<Plan::kChunks>(lane % 16, lane / 16) + slice * Plan::kSlice * static_cast<int>(sizeof(K));
     if constexpr (Plan::kKeepQ)
 #pragma unroll
       for (int i = 0; i < kSteps; ++i) load_q(i, q_kept_[i]);
@@ -102,38 +107,36 @@ class DecodeTile {
     }
   }
 
-  // The columns of y of this lane's row l / 4 + 8 * half, times factor, as f32 to a line in shared memory.
-  __device__ __forceinline__ void store(float* line, int half, float factor) const {
+  // The columns of y of this lane's row l / 4 + 8 * half as f32 to a line in shared memory.
+  __device__ __forceinline__ void store(float* line, int half) const {
     const int c = threadIdx.x % 4;
     line += slice_ * Plan::kSlice;
     if constexpr (Plan::kNarrow) {
 #pragma unroll
       for (int i = 0; i < kColumns; i += 2)
         *reinterpret_cast<float4*>(line + i * 8 + c * 4) =
-            make_float4(o[i][2 * half] * factor, o[i + 1][2 * half] * factor, o[i][2 * half + 1] * factor,
-                        o[i + 1][2 * half + 1] * factor);
+            make_float4(o[i][2 * half], o[i + 1][2 * half], o[i][2 * half + 1], o[i + 1][2 * half + 1]);
     } else {
 #pragma unroll
       for (int i = 0; i < kColumns; ++i)
         *reinterpret_cast<float2*>(line + i * 8 + c * 2) =
-            make_float2(o[i][2 * half] * factor, o[i][2 * half + 1] * factor);
+            make_float2(o[i][2 * half], o[i][2 * half + 1]);
     }
   }
 
  private:
   __device__ __forceinline__ void load_q(int step, uint32_t (&a)[4]) const {
-    const int lane = threadIdx.x % 32;
-    ldmatrix<false>(a, q_ + decode_chunk<Plan::kDim / 8>(lane % 16, 2 * step + lane / 16));
+    ldmatrix<false>(a, decode_chunk_on<Plan::kDim / 8>(q_, 2 * step));
   }
 
   // s = q k
   __device__ __forceinline__ void scores(uint32_t tile, float (&s)[kBlocks][4]) const {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
       for (int e = 0; e < 4; ++e) s[i][e] = 0.f;
     constexpr int kAtOnce = Plan::kNarrow ? 2 : 1;  // products along head_dim that a load of K serves
+    float odd[kBlocks][4] = {};  // sums of every other step: half as long a chain of products
 #pragma unroll
     for (int step = 0; step < kSteps; step += kAtOnce) {
       uint32_t a[kAtOnce][4];
@@ -151,21 +154,24 @@ class DecodeTile {
         uint32_t b[4];
         if constexpr (Plan::kNarrow) {
           // (keys 0-7, 8-15) of a chunk, then of the next one: each is a product's 16 columns
-          ldmatrix<false>(b, tile + decode_chunk<Plan::kChunks>(block * 8 + lane % 16, step + lane / 16));
+          ldmatrix<false>(b, decode_chunk_on<Plan::kChunks>(tile + k_, step) + block * 8 * Plan::kRowBytes);
 #pragma unroll
           for (int i = 0; i < 4; ++i) {
             uint32_t low, high;
             widen<K>(b[i], low, high);
-            mma<M>(s[block + i % 2], a[i / 2], low, high);
+            mma<M>(i / 2 ? odd[block + i % 2] : s[block + i % 2], a[i / 2], low, high);
           }
         } else {
-          ldmatrix<false>(b, tile + decode_chunk<Plan::kChunks>(block * 8 + lane % 8 + lane / 16 * 8,
-                                                                2 * step + lane / 8 % 2));
-          mma<M>(s[block], a[0], b[0], b[1]);
-          mma<M>(s[block + 1], a[0], b[2], b[3]);
+          ldmatrix<false>(b, decode_chunk_on<Plan::kChunks>(tile + k_, 2 * step) + block * 8 * Plan::kRowBytes);
+          mma<M>(step % 2 ? odd[block] : s[block], a[0], b[0], b[1]);
+          mma<M>(step % 2 ? odd[block + 1] : s[block + 1], a[0], b[2], b[3]);
         }
       }
     }
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int e = 0; e < 4; ++e) s[i][e] += odd[i][e];
   }
 
   // Scales, softcap, ALiBi, and -inf for what a row does not see.
@@ -258,7 +264,6 @@ class DecodeTile {
 
   // o += s v
   __device__ __forceinline__ void values(uint32_t tile, const float (&s)[kBlocks][4]) {
-    const int lane = threadIdx.x % 32;
 #pragma unroll
     for (int block = 0; block < kBlocks; block += 2) {
       const uint32_t a[4] = {pack_pair<M>(s[block][0], s[block][1]), pack_pair<M>(s[block][2], s[block][3]),
@@ -267,9 +272,10 @@ class DecodeTile {
       constexpr int kAtOnce = Plan::kNarrow ? 4 : 2;  // products of eight columns that a load of V serves
 #pragma unroll
       for (int column = 0; column < kColumns; column += kAtOnce) {
-        const int chunk = (slice_ * kColumns + column) / (Plan::kNarrow ? 2 : 1) + lane / 16;
+        constexpr int kPerChunk = Plan::kNarrow ? 2 : 1;
         uint32_t b[4];
-        ldmatrix<true>(b, tile + decode_chunk<Plan::kChunks>(block * 8 + lane % 16, chunk));
+        ldmatrix<true>(
+            b, decode_chunk_on<Plan::kChunks>(tile + v_, column / kPerChunk) + block * 8 * Plan::kRowBytes);
         if constexpr (Plan::kNarrow) {
 #pragma unroll
           for (int i = 0; i < 2; ++i) {
@@ -288,7 +294,7 @@ class DecodeTile {
     }
   }
 
-  uint32_t q_;
+  uint32_t q_, k_, v_;  // where this lane's rows begin: q in shared memory, K and V in a tile
   const DecodeRow* rows_;
   int slice_;
   float factor_[2], slope_[2];
