@@ -36,6 +36,13 @@ __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t smem) {
   }
 }
 
+// An 8 x 8 matrix of 16-bit elements, spread over the lanes as ldmatrix does it, to its transpose.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t a) {
+  uint32_t d;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+  return d;
+}
+
 __device__ __forceinline__ uint32_t load_smem_word(uint32_t smem) {
   uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(smem) : "memory");

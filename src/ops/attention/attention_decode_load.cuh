@@ -22,10 +22,16 @@ struct DecodeBlock {
   const DecodeSequence* sequences;  // [batch], shared memory
   int64_t share, begin, end;        // units: of every stretch, and this one
 
-  __device__ __forceinline__ AttentionPiece piece(int64_t unit) const {
-    const int64_t b = split_find(first, batch, unit);
-    return split_piece(split, first, b, split_tiles(split, {sequences[b].begin, sequences[b].end}), blockIdx.x, unit,
-                       end);
+  __device__ __forceinline__ int tiles(int sequence) const {
+    return static_cast<int>(split_tiles(split, {sequences[sequence].begin, sequences[sequence].end}));
+  }
+  __device__ __forceinline__ AttentionPiece piece() const {
+    const int64_t b = split_find(first, batch, begin);
+    return split_piece(split, first, b, tiles(static_cast<int>(b)), blockIdx.x, begin, end);
+  }
+  // The piece after `piece`, which begins at `unit`.
+  __device__ __forceinline__ AttentionPiece next(const AttentionPiece& piece, int64_t unit) const {
+    return split_next(split, piece, blockIdx.x, unit, end - unit, [this](int b) { return tiles(b); });
   }
 };
 
@@ -46,9 +52,9 @@ __device__ __forceinline__ uint32_t decode_chunk_on(uint32_t at, int chunk) {
 template <class Plan>
 class DecodeLoader {
  public:
-  __device__ __forceinline__ DecodeLoader(const DecodeParams& p, const DecodeBlock& block, int group, int groups,
-                                          int slice)
-      : p_(p), block_(block), groups_(groups), group_(group) {
+  __device__ __forceinline__ DecodeLoader(const DecodeParams& p, const DecodeBlock& block, const AttentionPiece& piece,
+                                          int group, int groups, int slice)
+      : p_(p), block_(block), groups_(groups), group_(group), piece_(piece) {
     const int thread = slice * 32 + threadIdx.x % 32, chunk = thread % Plan::kChunks;
     row_ = thread / Plan::kChunks;
     place_ = decode_chunk<Plan::kChunks>(row_, chunk);
@@ -60,8 +66,8 @@ class DecodeLoader {
     k_count_ = count(p.c.head_dim), v_count_ = count(p.c.v_dim);
     scales_ = Plan::kNarrow && thread < Plan::kKeys;
     unit_ = block.begin;
-    tile_ = tile_end_ = 0;
-    next();
+    open();
+    settle();
   }
 
   // Copies the tile whose page numbers are here to `stage`, and asks for those of the next one.
@@ -97,32 +103,35 @@ class DecodeLoader {
   using K = typename Plan::K;
 
   __device__ __forceinline__ void next() {
-    page_ = -1;
     tile_ += groups_;
-    while (tile_ >= tile_end_) {
+    settle();
+  }
+  // From a tile that may be beyond the end of the piece to one that exists, and its page number.
+  __device__ __forceinline__ void settle() {
+    page_ = -1;
+    while (tile_ >= piece_.tile_end) {
       if (unit_ >= block_.end) return;
+      piece_ = block_.next(piece_, unit_);
       open();
     }
-    const int key = begin_ / Plan::kKeys * Plan::kKeys + tile_ * Plan::kKeys + static_cast<int>(threadIdx.x) % Plan::kKeys;
+    const int key = base_ + tile_ * Plan::kKeys + static_cast<int>(threadIdx.x) % Plan::kKeys;
     if (key < begin_ || key >= end_) return;
     if (p_.c.seqs.page_table) {
       const int index = static_cast<int>(p_.page_size.divide(static_cast<uint32_t>(key)));
       page_ = table_[index], slot_ = key - index * static_cast<int>(p_.page_size.divisor);
     } else {
-      page_ = sequence_, slot_ = key;
+      page_ = piece_.sequence, slot_ = key;
     }
   }
 
-  // The next piece of the stretch.
+  // A piece of the stretch.
   __device__ __forceinline__ void open() {
-    const AttentionPiece piece = block_.piece(unit_);
-    unit_ += piece.units;
-    sequence_ = static_cast<int>(piece.sequence);
-    head_ = static_cast<int>(row_quotient(piece.head, p_.row_blocks));
-    tile_ = static_cast<int>(piece.tile_begin) + group_;
-    tile_end_ = static_cast<int>(piece.tile_end);
-    begin_ = block_.sequences[sequence_].begin, end_ = block_.sequences[sequence_].end;
-    table_ = p_.c.seqs.page_table + sequence_ * p_.c.seqs.table_stride;
+    unit_ += piece_.units;
+    head_ = p_.row_blocks == 1 ? piece_.head : piece_.head / p_.row_blocks;
+    tile_ = piece_.tile_begin + group_;
+    begin_ = block_.sequences[piece_.sequence].begin, end_ = block_.sequences[piece_.sequence].end;
+    base_ = begin_ / Plan::kKeys * Plan::kKeys;
+    table_ = p_.c.seqs.page_table + piece_.sequence * p_.c.seqs.table_stride;
     k_head_ = static_cast<const char*>(p_.c.k.data) + head_ * p_.c.k.head * static_cast<int64_t>(sizeof(K));
     v_head_ = static_cast<const char*>(p_.c.v.data) + head_ * p_.c.v.head * static_cast<int64_t>(sizeof(K));
   }
@@ -150,9 +159,10 @@ class DecodeLoader {
   int row_, column_, k_count_, v_count_;
   uint32_t place_;
   bool scales_;
-  // The piece, and what of the stretch is left after it
+  // The piece, and where the next one begins
+  AttentionPiece piece_;
   int64_t unit_;
-  int sequence_ = 0, head_ = 0, tile_, tile_end_, begin_ = 0, end_ = 0;
+  int head_, tile_, base_, begin_, end_;
   const int32_t* table_ = nullptr;
   const char *k_head_ = nullptr, *v_head_ = nullptr;
   int page_ = -1, slot_ = 0;  // of this lane's key in the tile; page -1: not read

@@ -16,9 +16,9 @@ namespace ek {
 struct DecodeSmem {
   char* ring;       // [groups, stages]
   float* sums;      // [groups, kMergeRows, kMergeStride]
-  float2* bases;    // [groups, 16]: maximum and total
-  char* q;          // [16, kDim]
-  DecodeRow* rows;  // [16]
+  float2* bases;    // [groups, kRows]: maximum and total
+  char* q;          // [kRows, kDim]
+  DecodeRow* rows;  // [kRows]
   int64_t* first;
   DecodeSequence* sequences;
   int* flag;
@@ -29,22 +29,33 @@ __device__ __forceinline__ DecodeSmem decode_smem(char* smem, int groups) {
   DecodeSmem s;
   s.ring = smem;
   s.q = s.ring + groups * Plan::kStages * Plan::kStageBytes;
-  s.sums = reinterpret_cast<float*>(s.q + kDecodeRows * Plan::kDim * 2);
+  s.sums = reinterpret_cast<float*>(s.q + Plan::kRows * Plan::kDim * 2);
   s.bases = reinterpret_cast<float2*>(s.sums + groups * Plan::kMergeRows * Plan::kMergeStride);
-  s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * kDecodeRows);
+  s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
   s.first = reinterpret_cast<int64_t*>(s.sequences + kDecodeBatch);
   s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
-  s.flag = reinterpret_cast<int*>(s.rows + kDecodeRows);
+  s.flag = reinterpret_cast<int*>(s.rows + Plan::kRows);
   return s;
 }
 
-// The item's row r: its query and head.
+// What an item is: its kv head, and rows [row, row + rows) of those that share it.
+struct DecodeItem {
+  int kv_head, row, rows;
+};
+__device__ __forceinline__ DecodeItem decode_item(const DecodeParams& p, int head) {
+  if (p.row_blocks == 1) return {head, 0, p.rows};
+  const int kv_head = head / p.row_blocks, row = (head - kv_head * p.row_blocks) * kDecodeRows;
+  return {kv_head, row, min(p.rows - row, kDecodeRows)};
+}
+
+// The query and head of a row.
 struct DecodePlace {
   int query, head;
 };
-__device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, int kv_head, int row) {
-  const int query = row / p.group;
-  return {query, kv_head * p.group + row - query * p.group};
+__device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const DecodeItem& item, int row) {
+  if (p.c.seqs.q_len == 1) return {0, item.kv_head * p.group + row + item.row};
+  const int query = (row + item.row) / p.group;
+  return {query, item.kv_head * p.group + row + item.row - query * p.group};
 }
 
 // A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
@@ -93,7 +104,7 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Att
                       static_cast<int>(prefix)};
     s.first[b + 1] = split_units(split, split_tiles(split, keys));
   }
-  __syncthreads();
+  if (batch > 32) __syncthreads();  // else the first warp has them all
   if (threadIdx.x < 32) {
     int64_t before = 0;
     for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
@@ -122,14 +133,14 @@ class DecodeQuery {
 
   // Asks for the first of the warp's rows.
   __device__ __forceinline__ void fetch(const AttentionPiece& piece) {
-    kv_head_ = static_cast<int>(row_quotient(piece.head, p_.row_blocks));
-    row0_ = static_cast<int>(piece.head - kv_head_ * p_.row_blocks) * kDecodeRows;
-    sequence_ = static_cast<int>(piece.sequence);
+    item_ = decode_item(p_, piece.head);
+    sequence_ = piece.sequence;
     load(threadIdx.x / 32);
   }
   __device__ __forceinline__ void store() {
-    for (int r = threadIdx.x / 32; r < kDecodeRows && row0_ + r < p_.rows; r += blockDim.x / 32) {
-      if (r >= static_cast<int>(blockDim.x / 32)) load(r);
+    const int warps = blockDim.x / 32;
+    for (int r = threadIdx.x / 32; r < item_.rows; r += warps) {
+      if (r >= warps) load(r);
       store(r);
     }
   }
@@ -141,11 +152,11 @@ class DecodeQuery {
   __device__ __forceinline__ void load(int r) {
     const AttentionCall& c = p_.c;
     const int lane = threadIdx.x % 32;
-    if (row0_ + r >= p_.rows || r >= kDecodeRows) return;
-    const DecodePlace at = decode_place(p_, kv_head_, row0_ + r);
+    if (r >= item_.rows) return;
+    at_ = decode_place(p_, item_, r);
     const uint32_t* q = reinterpret_cast<const uint32_t*>(
         static_cast<const char*>(c.q.data) +
-        (sequence_ * c.q.stride[0] + at.query * c.q.stride[1] + at.head * c.q.stride[2]) * 2);
+        (sequence_ * c.q.stride[0] + at_.query * c.q.stride[1] + at_.head * c.q.stride[2]) * 2);
 #pragma unroll
     for (int i = 0; i < kPairs; ++i) pairs_[i] = (lane + 32 * i) * 2 < c.head_dim ? q[lane + 32 * i] : 0u;
   }
@@ -153,7 +164,7 @@ class DecodeQuery {
   __device__ __forceinline__ void store(int r) {
     const AttentionCall& c = p_.c;
     const int lane = threadIdx.x % 32;
-    float factor = c.scale * (c.softcap > 0.f ? 1.f / c.softcap : kLog2e);
+    float factor = p_.factor;
     if constexpr (Plan::kNarrow) {
       float values[kPairs][2], most = 0.f;
 #pragma unroll
@@ -172,7 +183,7 @@ class DecodeQuery {
       const int exponent = (biased < 14 ? 14 : biased > 247 ? 247 : biased) - 127;
       const float up = __uint_as_float(static_cast<uint32_t>(127 + 7 - exponent) << 23);
       factor *= __uint_as_float(static_cast<uint32_t>(127 - 7 + exponent) << 23);
-      if (c.k.scale && !p_.k_tokens) factor *= c.k.scale[kv_head_ * c.k.scale_head];
+      if (c.k.scale && !p_.k_tokens) factor *= c.k.scale[item_.kv_head * c.k.scale_head];
 #pragma unroll
       for (int i = 0; i < kPairs; ++i) pairs_[i] = pack_pair<M>(values[i][0] * up, values[i][1] * up);
     }
@@ -184,17 +195,19 @@ class DecodeQuery {
     }
     if (lane == 0) {
       const DecodeSequence seq = s_.sequences[sequence_];
-      const DecodePlace at = decode_place(p_, kv_head_, row0_ + r);
       const int q_len = static_cast<int>(c.seqs.q_len);
-      const KeyRange keys = visible(c.mask, at.query, q_len, seq.kv_len, seq.prefix);
-      s_.rows[r] = {factor, c.alibi ? c.alibi[at.head] * kLog2e : 0.f, at.query + seq.kv_len - q_len,
+      KeyRange keys = {seq.begin, seq.end};
+      if (q_len > 1) keys = visible(c.mask, at_.query, q_len, seq.kv_len, seq.prefix);
+      s_.rows[r] = {factor, c.alibi ? c.alibi[at_.head] * kLog2e : 0.f, at_.query + seq.kv_len - q_len,
                     static_cast<int>(keys.begin), static_cast<int>(keys.end)};
     }
   }
 
   const DecodeParams& p_;
   const DecodeSmem& s_;
-  int sequence_ = 0, kv_head_ = 0, row0_ = 0;
+  DecodeItem item_;
+  DecodePlace at_;
+  int sequence_ = 0;
   uint32_t pairs_[kPairs];
 };
 
@@ -228,9 +241,8 @@ template <class Plan>
 __device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem& s, const AttentionPiece& piece,
                                              const AttentionStates& states) {
   constexpr int kAtOnce = 8;  // states on the way
-  const int kv_head = static_cast<int>(row_quotient(piece.head, p.row_blocks));
-  const int row0 = static_cast<int>(piece.head - kv_head * p.row_blocks) * kDecodeRows;
-  const int columns = static_cast<int>(p.c.v_dim / 4), work = min(p.rows - row0, kDecodeRows) * columns;
+  const DecodeItem item = decode_item(p, piece.head);
+  const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
   const int threads = blockDim.x, count = static_cast<int>(states.count);
   const int parts = work * 2 <= threads && count > kAtOnce ? threads / work : 1;
   const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
@@ -255,7 +267,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
       float2* bases = reinterpret_cast<float2*>(sums + threads);
       sums[threadIdx.x] = sum.y, bases[threadIdx.x] = make_float2(sum.most, sum.total);
     } else {
-      decode_write(p, piece.sequence, decode_place(p, kv_head, row0 + row), column, sum.y, sum.most, sum.total);
+      decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
     }
   }
   __syncthreads();
@@ -270,7 +282,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
       const float4 x[1] = {sums[i * work + threadIdx.x]};
       sum.add(base, x);
     }
-    decode_write(p, piece.sequence, decode_place(p, kv_head, row0 + row), (threadIdx.x - row * columns) * 4, sum.y,
+    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y,
                  sum.most, sum.total);
   }
   __syncthreads();  // sums are written again
@@ -280,43 +292,38 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
 template <class Plan>
 __device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem& s, const DecodeBlock& block,
                                               const AttentionPiece& piece, DecodeTile<Plan>& tile, int group,
-                                              int groups, int slice, DecodeQuery<Plan>* next) {
+                                              int groups, DecodeQuery<Plan>& next, bool last) {
   constexpr int kRows = Plan::kMergeRows, kStride = Plan::kMergeStride, kGroups = Plan::kMostGroups;
+  constexpr int kAtOnce = Plan::kSlice * Plan::kRows > 256 * 8 ? 2 : kGroups < 4 ? kGroups : 4;  // more would spill
   const AttentionCall& c = p.c;
-  const int lane = threadIdx.x % 32, kv_head = static_cast<int>(row_quotient(piece.head, p.row_blocks));
-  const int row0 = static_cast<int>(piece.head - kv_head * p.row_blocks) * kDecodeRows;
-  const int columns = static_cast<int>(c.v_dim / 4), rows = min(p.rows - row0, kDecodeRows);
-  const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[kv_head * c.v.scale_head] : 1.f;
-  tile.finish();
-  if (lane % 4 == 0 && slice == 0)
-#pragma unroll
-    for (int r = 0; r < 2; ++r)
-      s.bases[group * kDecodeRows + lane / 4 + 8 * r] = make_float2(tile.most[r], tile.total[r]);
-  for (int from = 0; from < rows; from += kRows) {
+  const DecodeItem item = decode_item(p, piece.head);
+  const int columns = static_cast<int>(c.v_dim) / 4;
+  const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
+  tile.store_bases(s.bases + group * Plan::kRows);
+  for (int from = 0; from < item.rows; from += kRows) {
     if (from > 0) __syncthreads();
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = lane / 4 + 8 * r - from;
-      if (row >= 0 && row < kRows) tile.store(s.sums + (group * kRows + row) * kStride, r);
-    }
+    tile.store_sums(s.sums + group * kRows * kStride, from);
     __syncthreads();
     for (int at = threadIdx.x; at < kRows * columns; at += blockDim.x) {
       const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
-      if (row >= rows) break;
-      float2 base[kGroups];
-      float4 x[kGroups];
-#pragma unroll
-      for (int g = 0; g < kGroups; ++g) {
-        const int there = g < groups ? g : 0;
-        base[g] = s.bases[there * kDecodeRows + row];
-        x[g] = *reinterpret_cast<const float4*>(s.sums + (there * kRows + line) * kStride + column);
-        if (g >= groups) base[g] = make_float2(-INFINITY, 0.f);
-      }
+      if (row >= item.rows) break;
       DecodeSum sum;
-      sum.add(base, x);
+#pragma unroll
+      for (int g0 = 0; g0 < kGroups; g0 += kAtOnce) {
+        float2 base[kAtOnce];
+        float4 x[kAtOnce];
+#pragma unroll
+        for (int g = 0; g < kAtOnce; ++g) {
+          const int there = g0 + g < groups ? g0 + g : 0;
+          base[g] = s.bases[there * Plan::kRows + row];
+          x[g] = *reinterpret_cast<const float4*>(s.sums + (there * kRows + line) * kStride + column);
+          if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f);
+        }
+        sum.add(base, x);
+      }
       sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
       if (piece.slot < 0) {
-        decode_write(p, piece.sequence, decode_place(p, kv_head, row0 + row), column, sum.y, sum.most, sum.total);
+        decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
       } else {
         const int64_t slot = piece.slot * p.slot_rows + row;
         *reinterpret_cast<float4*>(p.states + slot * c.v_dim + column) = sum.y;
@@ -324,17 +331,17 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       }
     }
   }
-  if (next) next->store();
+  if (!last) next.store();
   __syncthreads();  // sums and bases are written again, q is there
   if (piece.slot < 0) return;
 
   // The block that ends last merges.
   const AttentionStates states = split_states(block.split, block.first, piece.sequence, piece.head, block.share);
   if (threadIdx.x == 0) {
-    const int64_t item = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
-    const bool last = atomic_add_ordered(&p.counters[item], 1u) + 1 == static_cast<uint32_t>(states.count);
-    if (last) p.counters[item] = 0;
-    *s.flag = last;
+    const int64_t index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
+    const bool mine = atomic_add_ordered(&p.counters[index], 1u) + 1 == static_cast<uint32_t>(states.count);
+    if (mine) p.counters[index] = 0;
+    *s.flag = mine;
   }
   __syncthreads();
   if (*s.flag) decode_merge<Plan>(p, s, piece, states);
@@ -368,11 +375,12 @@ __device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) 
   if (begin >= total) return;
 
   // The first queries, and the ring: kStages - 1 tiles are on the way before the first is needed.
-  AttentionPiece piece = block.piece(begin);
+  AttentionPiece piece = block.piece();
   DecodeQuery<Plan> query(p, s);
   query.fetch(piece);
   const uint32_t ring = smem_address(s.ring + group * Plan::kStages * Plan::kStageBytes);
-  DecodeLoader<Plan> loader(p, block, group, groups, slice);
+  DecodeLoader<Plan> loader(p, block, piece, group, groups, slice);
+#pragma unroll 1
   for (int i = 0; i < Plan::kStages - 1; ++i) loader.issue(ring + i * Plan::kStageBytes);
   int stage = 0, fill = Plan::kStages - 1;
   query.store();
@@ -381,11 +389,13 @@ __device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) 
   for (int64_t unit = begin; unit < block.end;) {
     const DecodeSequence seq = s.sequences[piece.sequence];
     const int64_t q_len = p.c.seqs.q_len;
-    const KeyRange all = visible_to_all(p.c.mask, 0, q_len - 1, q_len, seq.kv_len, seq.prefix);
+    KeyRange all = {seq.begin, seq.end};
+    if (q_len > 1) all = visible_to_all(p.c.mask, 0, q_len - 1, q_len, seq.kv_len, seq.prefix);
+    const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
     const int base = seq.begin / Plan::kKeys * Plan::kKeys;
     DecodeTile<Plan> tile;
     tile.begin(smem_address(s.q), s.rows, slice);
-    for (int i = static_cast<int>(piece.tile_begin) + group; i < piece.tile_end; i += groups) {
+    for (int i = piece.tile_begin + group; i < piece.tile_end; i += groups) {
       // The tile is there, and everyone has left the stage that is filled next
       copy_wait<Plan::kStages - 2>();
       if constexpr (Plan::kSlices > 1)
@@ -394,20 +404,20 @@ __device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) 
         __syncwarp();
       loader.issue(ring + fill * Plan::kStageBytes);
       const int key = base + i * Plan::kKeys;
-      tile.step(p, ring + stage * Plan::kStageBytes, key, key < all.begin || key + Plan::kKeys > all.end);
+      tile.step(p, ring + stage * Plan::kStageBytes, key, key < all_begin || key + Plan::kKeys > all_end);
       stage = stage + 1 == Plan::kStages ? 0 : stage + 1;
       fill = fill + 1 == Plan::kStages ? 0 : fill + 1;
     }
     unit += piece.units;
     const AttentionPiece done = piece;
-    if (unit < block.end) query.fetch(piece = block.piece(unit));
-    decode_finish<Plan>(p, s, block, done, tile, group, groups, slice, unit < block.end ? &query : nullptr);
+    if (unit < block.end) query.fetch(piece = block.next(done, unit));
+    decode_finish<Plan>(p, s, block, done, tile, group, groups, query, unit >= block.end);
   }
   copy_wait<0>();
 }
 
 template <class Plan>
-__global__ void __launch_bounds__(kDecodeWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
+__global__ void __launch_bounds__(Plan::kWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) char smem[];
   decode_prefetch(p);
   pdl_wait();

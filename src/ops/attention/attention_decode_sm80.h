@@ -52,9 +52,9 @@ inline int decode_groups(const AttentionCall& c, const Device& device) {
   const auto groups = [&](auto element) {
     using K = decltype(element);
     const int dim = decode_dim(c), smem = device.smem_per_block;
-    if (dim == 64) return DecodePlan<K, K, 64>::groups(smem);
-    if (dim == 128) return DecodePlan<K, K, 128>::groups(smem);
-    return dim == 256 ? DecodePlan<K, K, 256>::groups(smem) : DecodePlan<K, K, 512>::groups(smem);
+    if (dim == 64) return DecodePlan<K, K, 64, 16>::groups(smem);
+    if (dim == 128) return DecodePlan<K, K, 128, 16>::groups(smem);
+    return dim == 256 ? DecodePlan<K, K, 256, 16>::groups(smem) : DecodePlan<K, K, 512, 16>::groups(smem);
   };
   return dtype_bytes(c.K) == 1 ? groups(int8_t()) : groups(int16_t());
 }

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// One warp's softmax and sum of values, tile by tile, for 16 rows (queries times the heads of a group). All of it in mma
-// fragments: lane l has rows l / 4 and l / 4 + 8, columns 2 (l % 4), + 1 of every eight. Scores are exponents of 2.
+// One warp's softmax and sum of values, tile by tile, for 8 or 16 rows (queries times the heads of a group). Keys and
+// columns of V are the 16 rows of an mma, the rows of q its 8 columns: so few queries waste nothing. Lane l has keys, or
+// columns, l / 4 and l / 4 + 8, and rows 2 (l % 4), + 1 of every eight. Scores are exponents of 2.
 // 8-bit caches: four bytes of a chunk lie side by side in a lane, so q is stored in the order that makes them columns
-// 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a product; values are turned in pairs of bytes, so that even and odd columns of 16 are
-// a product each, and a lane has four neighbours of y.
+// 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a product; values are turned in pairs of bytes, so that the even columns of 16 are the
+// first 8 of an mma and the odd ones the others.
 #pragma once
 
 #include <cuda_fp8.h>
@@ -60,37 +61,39 @@ class DecodeTile {
  public:
   using M = typename Plan::M;
   using K = typename Plan::K;
-  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kKeys / 8, kColumns = Plan::kSlice / 8;
+  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kKeys / 16, kColumns = Plan::kSlice / 16;
+  static constexpr int kEights = Plan::kRows / 8;  // of rows
 
-  float o[kColumns][4];
-  float most[2], total[2];  // of the lane's two rows; total: of the lane's own columns until finish()
-
-  // q: [16, kDim] in shared memory.
+  // q: [kRows, kDim] in shared memory.
   __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int slice) {
     const int lane = threadIdx.x % 32;
     slice_ = slice, rows_ = rows;
-    q_ = q + decode_chunk<Plan::kDim / 8>(lane % 16, lane / 16);
-    // Lanes' rows: of K in 16 bits, two chunks of 8 keys, then of the next 8; else 16 keys of one chunk, then of the next
-    k_ = Plan::kNarrow ? decode_chunk<Plan::kChunks>(lane % 16, lane / 16)
-                       : decode_chunk<Plan::kChunks>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    v_ = decode_chunk<Plan::kChunks>(lane % 16, lane / 16) + slice * Plan::kSlice * static_cast<int>(sizeof(K));
+    q_ = q + decode_chunk<Plan::kDim / 8>(lane % 8, lane / 8);
+    k_ = decode_chunk<Plan::kChunks>(lane % 16, lane / 16);
+    v_ = Plan::kNarrow ? k_ : decode_chunk<Plan::kChunks>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    v_ += slice * Plan::kSlice * static_cast<int>(sizeof(K));
     if constexpr (Plan::kKeepQ)
 #pragma unroll
-      for (int i = 0; i < kSteps; ++i) load_q(i, q_kept_[i]);
+      for (int n = 0; n < kEights; ++n)
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      factor_[r] = rows[lane / 4 + 8 * r].factor, slope_[r] = rows[lane / 4 + 8 * r].slope;
-      most[r] = -INFINITY, total[r] = 0.f;
+        for (int i = 0; i < kSteps; i += 2) load_q(n, i, q_kept_[n][i / 2]);
+#pragma unroll
+    for (int n = 0; n < kEights; ++n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor_[n][r] = rows[row(n, r)].factor;
+        most_[n][r] = -INFINITY, total_[n][r] = 0.f;
+      }
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o_[i][n][e] = 0.f;
     }
-#pragma unroll
-    for (int i = 0; i < kColumns; ++i)
-#pragma unroll
-      for (int e = 0; e < 4; ++e) o[i][e] = 0.f;
   }
 
   // The tile at `stage`, whose first key is `key`. masked: not every row sees every key.
   __device__ __forceinline__ void step(const DecodeParams& p, uint32_t stage, int key, bool masked) {
-    float s[kBlocks][4];
+    float s[kBlocks][kEights][4];
     scores(stage, s);
     const uint32_t scales = stage + 2 * Plan::kTileBytes;
     finish_scores(p, scales, key, masked, s);
@@ -98,197 +101,217 @@ class DecodeTile {
     values(stage + Plan::kTileBytes, s);
   }
 
-  // Totals of whole rows.
-  __device__ __forceinline__ void finish() {
+  // Maxima and totals of all rows, to bases[row].
+  __device__ __forceinline__ void store_bases(float2* bases) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      total[r] += __shfl_xor_sync(0xffffffffu, total[r], 1);
-      total[r] += __shfl_xor_sync(0xffffffffu, total[r], 2);
-    }
+    for (int n = 0; n < kEights; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float total = total_[n][r];
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+        if (threadIdx.x % 32 < 4 && slice_ == 0) bases[row(n, r)] = make_float2(most_[n][r], total);
+      }
   }
-
-  // The columns of y of this lane's row l / 4 + 8 * half as f32 to a line in shared memory.
-  __device__ __forceinline__ void store(float* line, int half) const {
-    const int c = threadIdx.x % 4;
-    line += slice_ * Plan::kSlice;
-    if constexpr (Plan::kNarrow) {
+  // The sums of values of rows [from, from + kMergeRows) as f32 lines in shared memory.
+  __device__ __forceinline__ void store_sums(float* lines, int from) const {
+    const int j = threadIdx.x % 32 / 4;
 #pragma unroll
-      for (int i = 0; i < kColumns; i += 2)
-        *reinterpret_cast<float4*>(line + i * 8 + c * 4) =
-            make_float4(o[i][2 * half], o[i + 1][2 * half], o[i][2 * half + 1], o[i + 1][2 * half + 1]);
-    } else {
+    for (int n = 0; n < kEights; ++n)
 #pragma unroll
-      for (int i = 0; i < kColumns; ++i)
-        *reinterpret_cast<float2*>(line + i * 8 + c * 2) =
-            make_float2(o[i][2 * half], o[i][2 * half + 1]);
-    }
+      for (int r = 0; r < 2; ++r) {
+        const int line = row(n, r) - from;
+        if (line < 0 || line >= Plan::kMergeRows) continue;
+        float* to = lines + line * Plan::kMergeStride + slice_ * Plan::kSlice;
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+          if constexpr (Plan::kNarrow)
+            *reinterpret_cast<float2*>(to + i * 16 + j * 2) = make_float2(o_[i][n][r], o_[i][n][r + 2]);
+          else
+            to[i * 16 + j] = o_[i][n][r], to[i * 16 + j + 8] = o_[i][n][r + 2];
+        }
+      }
   }
 
  private:
-  __device__ __forceinline__ void load_q(int step, uint32_t (&a)[4]) const {
-    ldmatrix<false>(a, decode_chunk_on<Plan::kDim / 8>(q_, 2 * step));
+  static __device__ __forceinline__ int row(int n, int r) { return n * 8 + threadIdx.x % 4 * 2 + r; }
+
+  // Two steps of q's product.
+  __device__ __forceinline__ void load_q(int n, int step, uint32_t (&b)[4]) const {
+    ldmatrix<false>(b, decode_chunk_on<Plan::kDim / 8>(q_, 2 * step) + n * 8 * Plan::kDim * 2);
   }
 
-  // s = q k
-  __device__ __forceinline__ void scores(uint32_t tile, float (&s)[kBlocks][4]) const {
+  // s = k q
+  __device__ __forceinline__ void scores(uint32_t tile, float (&s)[kBlocks][kEights][4]) const {
+    float odd[kBlocks][kEights][4] = {};  // sums of every other step: half as long a chain of products
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[i][e] = 0.f;
-    constexpr int kAtOnce = Plan::kNarrow ? 2 : 1;  // products along head_dim that a load of K serves
-    float odd[kBlocks][4] = {};  // sums of every other step: half as long a chain of products
+      for (int n = 0; n < kEights; ++n)
 #pragma unroll
-    for (int step = 0; step < kSteps; step += kAtOnce) {
-      uint32_t a[kAtOnce][4];
+        for (int e = 0; e < 4; ++e) s[i][n][e] = 0.f;
 #pragma unroll
-      for (int i = 0; i < kAtOnce; ++i) {
+    for (int step = 0; step < kSteps; step += 2) {
+      uint32_t q[kEights][4];
+#pragma unroll
+      for (int n = 0; n < kEights; ++n) {
         if constexpr (Plan::kKeepQ) {
 #pragma unroll
-          for (int e = 0; e < 4; ++e) a[i][e] = q_kept_[step + i][e];
+          for (int e = 0; e < 4; ++e) q[n][e] = q_kept_[n][step / 2][e];
         } else {
-          load_q(step + i, a[i]);
+          load_q(n, step, q[n]);
         }
       }
 #pragma unroll
-      for (int block = 0; block < kBlocks; block += 2) {
-        uint32_t b[4];
+      for (int i = 0; i < kBlocks; ++i) {
+        const uint32_t at = tile + k_ + i * 16 * Plan::kRowBytes;
+        uint32_t a[2][4];
         if constexpr (Plan::kNarrow) {
-          // (keys 0-7, 8-15) of a chunk, then of the next one: each is a product's 16 columns
-          ldmatrix<false>(b, decode_chunk_on<Plan::kChunks>(tile + k_, step) + block * 8 * Plan::kRowBytes);
+          uint32_t bytes[4];  // keys 0-7, 8-15 of a chunk, then of the next one: each is a product's 16 columns
+          ldmatrix<false>(bytes, decode_chunk_on<Plan::kChunks>(at, step));
 #pragma unroll
-          for (int i = 0; i < 4; ++i) {
-            uint32_t low, high;
-            widen<K>(b[i], low, high);
-            mma<M>(i / 2 ? odd[block + i % 2] : s[block + i % 2], a[i / 2], low, high);
-          }
+          for (int e = 0; e < 4; ++e) widen<K>(bytes[e], a[e / 2][e % 2], a[e / 2][e % 2 + 2]);
         } else {
-          ldmatrix<false>(b, decode_chunk_on<Plan::kChunks>(tile + k_, 2 * step) + block * 8 * Plan::kRowBytes);
-          mma<M>(step % 2 ? odd[block] : s[block], a[0], b[0], b[1]);
-          mma<M>(step % 2 ? odd[block + 1] : s[block + 1], a[0], b[2], b[3]);
+          ldmatrix<false>(a[0], decode_chunk_on<Plan::kChunks>(at, 2 * step));
+          ldmatrix<false>(a[1], decode_chunk_on<Plan::kChunks>(at, 2 * step + 2));
+        }
+#pragma unroll
+        for (int n = 0; n < kEights; ++n) {
+          mma<M>(s[i][n], a[0], q[n][0], q[n][1]);
+          mma<M>(odd[i][n], a[1], q[n][2], q[n][3]);
         }
       }
     }
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[i][e] += odd[i][e];
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][n][e] += odd[i][n][e];
   }
 
   // Scales, softcap, ALiBi, and -inf for what a row does not see.
   __device__ __forceinline__ void finish_scores(const DecodeParams& p, [[maybe_unused]] uint32_t k_scales, int key,
-                                                bool masked, float (&s)[kBlocks][4]) const {
-    const int lane = threadIdx.x % 32, c = lane % 4 * 2;
+                                                bool masked, float (&s)[kBlocks][kEights][4]) const {
+    const int j = threadIdx.x % 32 / 4;
     if constexpr (Plan::kNarrow) {
       if (p.k_tokens)
 #pragma unroll
-        for (int i = 0; i < kBlocks; ++i)
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const float scale = __uint_as_float(load_smem_word(k_scales + (i * 8 + j) * 4));
 #pragma unroll
-          for (int j = 0; j < 2; ++j) {
-            const float scale = __uint_as_float(load_smem_word(k_scales + (i * 8 + c + j) * 4));
-            s[i][j] *= scale, s[i][j + 2] *= scale;
-          }
+          for (int n = 0; n < kEights; ++n) s[i / 2][n][i % 2 * 2] *= scale, s[i / 2][n][i % 2 * 2 + 1] *= scale;
+        }
     }
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
-      for (int e = 0; e < 4; ++e) s[i][e] *= factor_[e / 2];
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][n][e] *= factor_[n][e % 2];
+    if (!masked && !p.special) return;
     if (p.c.softcap > 0.f)
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) s[i][e] = p.c.softcap * kLog2e * CudaMathFast::tanh(s[i][e]);
+        for (int n = 0; n < kEights; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[i][n][e] = p.c.softcap * kLog2e * CudaMathFast::tanh(s[i][n][e]);
     if (!masked && !p.c.alibi) return;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const DecodeRow row = rows_[lane / 4 + 8 * r];
+    for (int n = 0; n < kEights; ++n)
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
+      for (int r = 0; r < 2; ++r) {
+        const DecodeRow at = rows_[row(n, r)];
 #pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          const int at = key + i * 8 + c + j;
-          float& x = s[i][2 * r + j];
-          x -= slope_[r] * fabsf(static_cast<float>(row.position - at));
-          if (at < row.begin || at >= row.end) x = -INFINITY;
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const int k = key + i * 8 + j;
+          float& x = s[i / 2][n][i % 2 * 2 + r];
+          x -= at.slope * fabsf(static_cast<float>(at.position - k));
+          if (k < at.begin || k >= at.end) x = -INFINITY;
         }
-    }
+      }
   }
 
   // Softmax so far: s becomes weights, times the scales of values that each token has. The base is then the largest of
   // weight times scale, so that no product exceeds 1 and the largest keep all digits in f16.
   __device__ __forceinline__ void weights(const DecodeParams& p, [[maybe_unused]] uint32_t v_scales,
-                                          float (&s)[kBlocks][4]) {
-    const int c = threadIdx.x % 4 * 2;
-    float scale[kBlocks][2], size[kBlocks][2];
+                                          float (&s)[kBlocks][kEights][4]) {
+    const int j = threadIdx.x % 32 / 4;
     const bool scaled = Plan::kNarrow && p.v_tokens;
-    if constexpr (Plan::kNarrow) {
+    float scale[kBlocks * 2], size[kBlocks * 2];
+    if (scaled)
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          scale[i][j] = scaled ? __uint_as_float(load_smem_word(v_scales + (i * 8 + c + j) * 4)) : 1.f;
-          size[i][j] = scaled ? __log2f(fmaxf(fabsf(scale[i][j]), 0x1p-40f)) : 0.f;
-        }
-    }
-    float keep[2];
+      for (int i = 0; i < kBlocks * 2; ++i) {
+        scale[i] = __uint_as_float(load_smem_word(v_scales + (i * 8 + j) * 4));
+        size[i] = __log2f(fmaxf(fabsf(scale[i]), 0x1p-40f));
+      }
+    float keep[kEights][2];
     bool moved = false;
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float now = most[r];
+    for (int n = 0; n < kEights; ++n)
 #pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
+      for (int r = 0; r < 2; ++r) {
+        float now = most_[n][r];
 #pragma unroll
-        for (int j = 0; j < 2; ++j) now = fmaxf(now, Plan::kNarrow ? s[i][2 * r + j] + size[i][j] : s[i][2 * r + j]);
-      now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 1));
-      now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, 2));
-      const float base = decode_base(now);
-      keep[r] = CudaMathFast::exp2(most[r] - base);
-      moved |= now != most[r];
-      most[r] = now;
-      total[r] *= keep[r];
-#pragma unroll
-      for (int i = 0; i < kBlocks; ++i)
-#pragma unroll
-        for (int j = 0; j < 2; ++j) {
-          float& x = s[i][2 * r + j];
-          x = CudaMathFast::exp2(x - base);
-          total[r] += x;
-          if constexpr (Plan::kNarrow) x *= scale[i][j];
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const float x = s[i / 2][n][i % 2 * 2 + r];
+          now = fmaxf(now, scaled ? x + size[i] : x);
         }
-    }
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, d));
+        const float base = decode_base(now);
+        keep[n][r] = CudaMathFast::exp2(most_[n][r] - base);
+        moved |= now != most_[n][r];
+        most_[n][r] = now;
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          float& x = s[i / 2][n][i % 2 * 2 + r];
+          x = CudaMathFast::exp2(x - base);
+          sum += x;
+          if (scaled) x *= scale[i];
+        }
+        total_[n][r] = fmaf(total_[n][r], keep[n][r], sum);
+      }
     if (__any_sync(0xffffffffu, moved))
 #pragma unroll
       for (int i = 0; i < kColumns; ++i)
 #pragma unroll
-        for (int e = 0; e < 4; ++e) o[i][e] *= keep[e / 2];
+        for (int n = 0; n < kEights; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o_[i][n][e] *= keep[n][e % 2];
   }
 
-  // o += s v
-  __device__ __forceinline__ void values(uint32_t tile, const float (&s)[kBlocks][4]) {
+  // o += v s
+  __device__ __forceinline__ void values(uint32_t tile, const float (&s)[kBlocks][kEights][4]) {
 #pragma unroll
-    for (int block = 0; block < kBlocks; block += 2) {
-      const uint32_t a[4] = {pack_pair<M>(s[block][0], s[block][1]), pack_pair<M>(s[block][2], s[block][3]),
-                             pack_pair<M>(s[block + 1][0], s[block + 1][1]),
-                             pack_pair<M>(s[block + 1][2], s[block + 1][3])};
-      constexpr int kAtOnce = Plan::kNarrow ? 4 : 2;  // products of eight columns that a load of V serves
+    for (int block = 0; block < kBlocks; ++block) {
+      const uint32_t at = tile + v_ + block * 16 * Plan::kRowBytes;
+      uint32_t b[kEights][2];
 #pragma unroll
-      for (int column = 0; column < kColumns; column += kAtOnce) {
-        constexpr int kPerChunk = Plan::kNarrow ? 2 : 1;
-        uint32_t b[4];
-        ldmatrix<true>(
-            b, decode_chunk_on<Plan::kChunks>(tile + v_, column / kPerChunk) + block * 8 * Plan::kRowBytes);
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          b[n][half] = transpose_matrix(pack_pair<M>(s[block][n][2 * half], s[block][n][2 * half + 1]));
+#pragma unroll
+      for (int i = 0; i < kColumns; i += Plan::kNarrow ? 2 : 1) {
+        uint32_t v[4];
         if constexpr (Plan::kNarrow) {
+          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, i));  // keys 0-7, 8-15 of a chunk, then of the next one
 #pragma unroll
-          for (int i = 0; i < 2; ++i) {
-            uint32_t even[2], odd[2];
+          for (int c = 0; c < 2; ++c) {
+            uint32_t a[4];
 #pragma unroll
             for (int half = 0; half < 2; ++half)
-              widen<K>(__byte_perm(b[2 * i + half], 0, 0x3120), even[half], odd[half]);
-            mma<M>(o[column + 2 * i], a, even[0], even[1]);
-            mma<M>(o[column + 2 * i + 1], a, odd[0], odd[1]);
+              widen<K>(__byte_perm(v[2 * c + half], 0, 0x3120), a[2 * half], a[2 * half + 1]);
+#pragma unroll
+            for (int n = 0; n < kEights; ++n) mma<M>(o_[i + c][n], a, b[n][0], b[n][1]);
           }
         } else {
-          mma<M>(o[column], a, b[0], b[1]);
-          mma<M>(o[column + 1], a, b[2], b[3]);
+          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, 2 * i));
+#pragma unroll
+          for (int n = 0; n < kEights; ++n) mma<M>(o_[i][n], v, b[n][0], b[n][1]);
         }
       }
     }
@@ -297,8 +320,9 @@ class DecodeTile {
   uint32_t q_, k_, v_;  // where this lane's rows begin: q in shared memory, K and V in a tile
   const DecodeRow* rows_;
   int slice_;
-  float factor_[2], slope_[2];
-  uint32_t q_kept_[Plan::kKeepQ ? kSteps : 1][4];
+  float factor_[kEights][2], most_[kEights][2], total_[kEights][2];  // total: of this lane's keys
+  float o_[kColumns][kEights][4];
+  uint32_t q_kept_[kEights][Plan::kKeepQ ? kSteps / 2 : 1][4];
 };
 
 }  // namespace ek
