@@ -19,7 +19,8 @@ static const char* why_not_sm80(const AttentionDecodeArgs& a, const Device& devi
   if (!aligned16(a.q, 3) || !aligned16(a.k, 3) || !aligned16(a.v, 3) || !aligned16(a.y, 3))
     return "rows of q, k, v or y do not begin at multiples of 16 bytes";
   const AttentionCall call = attention_call(a);
-  if (a.kv_heads * decode_sizes(call, device, false).row_blocks > kCounters) return "there are more than 16384 kv heads";
+  if (a.kv_heads * decode_sizes(call, device, false).row_blocks > kCounters)
+    return "there are more than 16384 kv heads";
   if (decode_groups(call, device) < 1) return "heads of this size need more shared memory than the GPU has";
   return nullptr;
 }

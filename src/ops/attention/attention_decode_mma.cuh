@@ -239,12 +239,13 @@ struct DecodeSum {
 // The order of the sums is that of the keys.
 template <class Plan>
 __device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem& s, const AttentionPiece& piece,
-                                             const AttentionStates& states) {
+                                             const AttentionStates& states, int groups) {
   constexpr int kAtOnce = 8;  // states on the way
   const DecodeItem item = decode_item(p, piece.head);
   const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
   const int threads = blockDim.x, count = static_cast<int>(states.count);
-  const int parts = work * 2 <= threads && count > kAtOnce ? threads / work : 1;
+  const int room = groups * Plan::kMergeRows * Plan::kMergeStride / 6;  // states of one column, 24 bytes each, in sums
+  const int share = (threads < room ? threads : room) / work, parts = share > 1 && count > kAtOnce ? share : 1;
   const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
   const int end = min((part + 1) * each, count);
   for (int at = threadIdx.x - part * work; at < work && part < parts; at += parts > 1 ? work : threads) {
@@ -264,7 +265,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
     }
     if (parts > 1) {
       float4* sums = reinterpret_cast<float4*>(s.sums);
-      float2* bases = reinterpret_cast<float2*>(sums + threads);
+      float2* bases = reinterpret_cast<float2*>(sums + parts * work);
       sums[threadIdx.x] = sum.y, bases[threadIdx.x] = make_float2(sum.most, sum.total);
     } else {
       decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
@@ -275,15 +276,15 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
   if (static_cast<int>(threadIdx.x) < work) {
     const int row = threadIdx.x / columns;
     const float4* sums = reinterpret_cast<const float4*>(s.sums);
-    const float2* bases = reinterpret_cast<const float2*>(sums + threads);
+    const float2* bases = reinterpret_cast<const float2*>(sums + parts * work);
     DecodeSum sum;
     for (int i = 0; i < parts; ++i) {
       const float2 base[1] = {bases[i * work + threadIdx.x]};
       const float4 x[1] = {sums[i * work + threadIdx.x]};
       sum.add(base, x);
     }
-    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y,
-                 sum.most, sum.total);
+    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y, sum.most,
+                 sum.total);
   }
   __syncthreads();  // sums are written again
 }
@@ -344,7 +345,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     *s.flag = mine;
   }
   __syncthreads();
-  if (*s.flag) decode_merge<Plan>(p, s, piece, states);
+  if (*s.flag) decode_merge<Plan>(p, s, piece, states, groups);
 }
 
 // Sequences without a visible key: no stretch has them.
@@ -369,8 +370,8 @@ __device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) 
   split.tile = Plan::kKeys;  // known to the compiler: shifts in place of divisions
   decode_schedule(p, split, s);
   const int64_t total = s.first[batch], share = split_share(split, total), begin = share * blockIdx.x;
-  const DecodeBlock block = {split, batch, s.first, s.sequences,
-                             share, begin, begin + share < total ? begin + share : total};
+  const DecodeBlock block = {
+      split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
   decode_empty(p, s);
   if (begin >= total) return;
 

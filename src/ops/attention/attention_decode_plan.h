@@ -49,19 +49,19 @@ struct DecodePlan {
 
 struct DecodeParams {
   AttentionCall c;
-  AttentionSplit split;      // its heads: kv heads times blocks of 16 rows
-  int32_t group, rows;       // heads of a kv head, and times q_len; row = query * group + head
-  int32_t row_blocks;        // of 16 rows, of a kv head
-  int32_t slot_rows;         // rows of a state
-  bool k_tokens, v_tokens;   // scales for each token; else one for all tokens of a head
-  bool special;              // softcap or ALiBi
-  float factor;              // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
-  float* states;             // [slots, slot_rows, v_dim]: sums of values, not yet divided
-  float2* bases;             // [slots, slot_rows]: maximum (a power of two's exponent) and total
+  AttentionSplit split;     // its heads: kv heads times blocks of 16 rows
+  int32_t group, rows;      // heads of a kv head, and times q_len; row = query * group + head
+  int32_t row_blocks;       // of 16 rows, of a kv head
+  int32_t slot_rows;        // rows of a state
+  bool k_tokens, v_tokens;  // scales for each token; else one for all tokens of a head
+  bool special;             // softcap or ALiBi
+  float factor;             // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
+  float* states;            // [slots, slot_rows, v_dim]: sums of values, not yet divided
+  float2* bases;            // [slots, slot_rows]: maximum (a power of two's exponent) and total
   Divider page_size;
-  uint32_t* counters;        // [workers], or [items] where the split is fixed
-  int32_t table_lines;       // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
-  int32_t q_lines;           // of all of q
+  uint32_t* counters;   // [workers], or [items] where the split is fixed
+  int32_t table_lines;  // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
+  int32_t q_lines;      // of all of q
 };
 
 }  // namespace ek

@@ -61,7 +61,8 @@ ek_status decode_launch(const AttentionCall& call, const Launch& l) {
     p.states = static_cast<float*>(l.workspace);
     p.bases = reinterpret_cast<float2*>(p.states + sizes.slots * sizes.slot_rows * call.v_dim);
     // A page that is longer than all sequences is never left.
-    p.page_size = Divider(call.seqs.page_size < 0x7fffffff ? (call.seqs.page_size < 1 ? 1 : call.seqs.page_size) : 0x7fffffff);
+    p.page_size =
+        Divider(call.seqs.page_size < 0x7fffffff ? (call.seqs.page_size < 1 ? 1 : call.seqs.page_size) : 0x7fffffff);
     p.counters = l.counters;
     decode_fetch_ahead(&p);
     if (const ek_status status = launch(l, decode_mma<Plan>, grid, p)) return status;
@@ -78,14 +79,10 @@ ek_status decode_run_dim(const AttentionCall& call, const Launch& l) {
 template <class M, class K>
 ek_status decode_run(const AttentionCall& call, const Launch& l) {
   switch (decode_dim(call)) {
-    case 64:
-      return decode_run_dim<M, K, 64>(call, l);
-    case 128:
-      return decode_run_dim<M, K, 128>(call, l);
-    case 256:
-      return decode_run_dim<M, K, 256>(call, l);
-    default:
-      return decode_run_dim<M, K, 512>(call, l);
+    case 64: return decode_run_dim<M, K, 64>(call, l);
+    case 128: return decode_run_dim<M, K, 128>(call, l);
+    case 256: return decode_run_dim<M, K, 256>(call, l);
+    default: return decode_run_dim<M, K, 512>(call, l);
   }
 }
 

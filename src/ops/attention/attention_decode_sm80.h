@@ -16,8 +16,8 @@ inline int decode_keys(const AttentionCall& c) { return decode_dim(c) * dtype_by
 
 struct DecodeSizes {
   AttentionSplit split;
-  int64_t slab;            // sequences of a launch
-  int64_t slots;           // of a launch, slot_rows each
+  int64_t slab;   // sequences of a launch
+  int64_t slots;  // of a launch, slot_rows each
   int32_t rows, slot_rows, row_blocks;
   size_t bytes(const AttentionCall& c) const { return static_cast<size_t>(slots * slot_rows) * (c.v_dim * 4 + 8); }
 };

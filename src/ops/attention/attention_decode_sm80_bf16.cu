@@ -4,6 +4,8 @@
 
 namespace ek {
 
-ek_status attention_decode_sm80_bf16(const AttentionCall& call, const Launch& l) { return decode_run<bf16, bf16>(call, l); }
+ek_status attention_decode_sm80_bf16(const AttentionCall& call, const Launch& l) {
+  return decode_run<bf16, bf16>(call, l);
+}
 
 }  // namespace ek

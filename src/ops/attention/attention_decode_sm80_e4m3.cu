@@ -4,6 +4,8 @@
 
 namespace ek {
 
-ek_status attention_decode_sm80_e4m3(const AttentionCall& call, const Launch& l) { return decode_run<half, e4m3>(call, l); }
+ek_status attention_decode_sm80_e4m3(const AttentionCall& call, const Launch& l) {
+  return decode_run<half, e4m3>(call, l);
+}
 
 }  // namespace ek

@@ -4,6 +4,8 @@
 
 namespace ek {
 
-ek_status attention_decode_sm80_f16(const AttentionCall& call, const Launch& l) { return decode_run<half, half>(call, l); }
+ek_status attention_decode_sm80_f16(const AttentionCall& call, const Launch& l) {
+  return decode_run<half, half>(call, l);
+}
 
 }  // namespace ek

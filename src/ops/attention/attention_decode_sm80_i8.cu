@@ -4,6 +4,8 @@
 
 namespace ek {
 
-ek_status attention_decode_sm80_i8(const AttentionCall& call, const Launch& l) { return decode_run<half, int8_t>(call, l); }
+ek_status attention_decode_sm80_i8(const AttentionCall& call, const Launch& l) {
+  return decode_run<half, int8_t>(call, l);
+}
 
 }  // namespace ek

@@ -143,7 +143,9 @@ class DecodeTile {
 
   // s = k q
   __device__ __forceinline__ void scores(uint32_t tile, float (&s)[kBlocks][kEights][4]) const {
-    float odd[kBlocks][kEights][4] = {};  // sums of every other step: half as long a chain of products
+    // Sums of every other step, where there are few products side by side: half as long a chain of them
+    constexpr bool kTwoChains = kEights == 1;
+    float odd[kBlocks][kEights][4] = {};
 #pragma unroll
     for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
@@ -178,16 +180,15 @@ class DecodeTile {
 #pragma unroll
         for (int n = 0; n < kEights; ++n) {
           mma<M>(s[i][n], a[0], q[n][0], q[n][1]);
-          mma<M>(odd[i][n], a[1], q[n][2], q[n][3]);
+          mma<M>(kTwoChains ? odd[i][n] : s[i][n], a[1], q[n][2], q[n][3]);
         }
       }
     }
+    if constexpr (kTwoChains)
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i)
+      for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
-      for (int n = 0; n < kEights; ++n)
-#pragma unroll
-        for (int e = 0; e < 4; ++e) s[i][n][e] += odd[i][n][e];
+        for (int e = 0; e < 4; ++e) s[i][0][e] += odd[i][0][e];
   }
 
   // Scales, softcap, ALiBi, and -inf for what a row does not see.
