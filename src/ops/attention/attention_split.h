@@ -36,9 +36,9 @@ EK_RULE AttentionSplit attention_split(int64_t workers, int64_t heads, int64_t t
 
 // One part of an item.
 struct AttentionPiece {
-  int64_t sequence, head;
-  int64_t tile_begin, tile_end;  // of the item's tiles
-  int64_t units;                 // of the line
+  int32_t sequence, head;
+  int32_t tile_begin, tile_end;  // of the item's tiles
+  int32_t units;                 // of the line
   int64_t slot;                  // for its partial result; -1: it is the result
 };
 
@@ -50,13 +50,13 @@ struct AttentionStates {
 };
 
 namespace attention_detail {
-EK_RULE int64_t divide_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+EK_RULE int64_t divide_up(int64_t a, int64_t b) { return row_quotient(a + b - 1, b); }
 }  // namespace attention_detail
 
 // Tiles of the visible keys of a sequence: from a multiple of the tile on, so that tiles are whole pages where they can be.
 EK_RULE int64_t split_tiles(const AttentionSplit& s, KeyRange keys) {
   if (keys.end <= keys.begin) return 0;
-  return attention_detail::divide_up(keys.end, s.tile) - keys.begin / s.tile;
+  return attention_detail::divide_up(keys.end, s.tile) - row_quotient(keys.begin, s.tile);
 }
 
 // Units of a sequence with so many tiles. The exclusive sums of these, first[0 .. batch], are all that follows needs.
@@ -88,29 +88,56 @@ EK_RULE int64_t split_find(const int64_t* first, int64_t batch, int64_t unit) {
   return low;
 }
 
+namespace attention_detail {
+EK_RULE AttentionPiece piece(const AttentionSplit& s, int64_t sequence, int64_t head, int64_t tiles, int64_t per_head,
+                             int64_t at, int64_t worker, int64_t unit, int64_t left) {
+  const int32_t b = static_cast<int32_t>(sequence), h = static_cast<int32_t>(head);
+  if (s.fixed_tiles) {
+    const int64_t begin = at * s.fixed_tiles, end = begin + s.fixed_tiles < tiles ? begin + s.fixed_tiles : tiles;
+    return {b, h, static_cast<int32_t>(begin), static_cast<int32_t>(end), 1, per_head == 1 ? -1 : unit};
+  }
+  const int32_t begin = static_cast<int32_t>(at), rest = static_cast<int32_t>(per_head - at);
+  const int32_t units = rest < left ? rest : static_cast<int32_t>(left);
+  const bool starts = at == 0, ends = units == rest;
+  return {b, h, begin, begin + units, units, starts && ends ? -1 : 2 * worker + (starts ? 1 : 0)};
+}
+}  // namespace attention_detail
+
 // The piece that begins at `unit`, for a worker whose stretch is [worker * share, end).
 // tiles: of the sequence that split_find gave.
 EK_RULE AttentionPiece split_piece(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t tiles,
                                    int64_t worker, int64_t unit, int64_t end) {
-  const int64_t per_head = (first[sequence + 1] - first[sequence]) / s.heads;
-  const int64_t head = (unit - first[sequence]) / per_head, at = unit - first[sequence] - head * per_head;
-  if (s.fixed_tiles) {
-    const int64_t begin = at * s.fixed_tiles, last = begin + s.fixed_tiles;
-    return {sequence, head, begin, last < tiles ? last : tiles, 1, per_head == 1 ? -1 : unit};
+  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
+  const int64_t head = row_quotient(unit - first[sequence], per_head), at = unit - first[sequence] - head * per_head;
+  return attention_detail::piece(s, sequence, head, tiles, per_head, at, worker, unit, end - unit);
+}
+
+// The piece after `p` in the same stretch, which begins at `unit` and has `left` units from there on: the same without a
+// search. tiles(sequence): 0 where no key is visible.
+template <class Tiles>
+EK_RULE AttentionPiece split_next(const AttentionSplit& s, const AttentionPiece& p, int64_t worker, int64_t unit,
+                                  int64_t left, const Tiles& tiles) {
+  int32_t sequence = p.sequence, head = p.head, count = tiles(sequence);
+  int64_t at = 0;
+  if (p.tile_end < count) {  // a fixed part of an item; else a stretch ends where a piece ends before its item
+    at = attention_detail::divide_up(p.tile_end, s.fixed_tiles ? s.fixed_tiles : 1);
+  } else if (++head == s.heads) {
+    head = 0;
+    do count = tiles(++sequence);
+    while (count == 0);
   }
-  const int64_t left = per_head - at, units = left < end - unit ? left : end - unit;
-  const bool starts = at == 0, ends = units == left;
-  return {sequence, head, at, at + units, units, starts && ends ? -1 : 2 * worker + (starts ? 1 : 0)};
+  const int64_t per_head = s.fixed_tiles ? attention_detail::divide_up(count, s.fixed_tiles) : count;
+  return attention_detail::piece(s, sequence, head, count, per_head, at, worker, unit, left);
 }
 
 // Where the parts of an item are.
 EK_RULE AttentionStates split_states(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t head,
                                      int64_t share) {
-  const int64_t per_head = (first[sequence + 1] - first[sequence]) / s.heads;
+  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
   const int64_t begin = first[sequence] + head * per_head;
   if (per_head == 0) return {0, 0, 0, 0};
   if (s.fixed_tiles) return {per_head, begin, begin + 1, 1};
-  const int64_t worker = begin / share, last = (begin + per_head - 1) / share;
+  const int64_t worker = row_quotient(begin, share), last = row_quotient(begin + per_head - 1, share);
   return {last - worker + 1, 2 * worker + 1, 2 * (worker + 1), 2};
 }
 
