@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of attention on CUDA.
 #include "ops/attention/attention_cuda.cuh"
+#include "ops/attention/attention_sm80_config.h"
 
 namespace ek {
 
@@ -12,7 +13,13 @@ static ek_status attention_cuda(const AttentionArgs& a, const Launch& l) {
   return attention_run_simt_float(attention_call(a), l);
 }
 
+static ek_status attention_sm80(const AttentionArgs& a, const Launch& l) {
+  const AttentionCall call = attention_call(a);
+  return a.T == EK_DTYPE_BF16 ? attention_sm80_run<bf16>(call, l) : attention_sm80_run<half>(call, l);
+}
+
 const Kernel<AttentionArgs> kAttentionCuda[] = {
+    {"attention_sm80", sm(80), sm80_why_not, attention_sm80},  // mma.sync: 16-bit rows on 16-byte boundaries
     {"attention_cuda", sm(75), nullptr, attention_cuda},
     {},
 };

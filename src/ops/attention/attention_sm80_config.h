@@ -73,4 +73,8 @@ inline const char* sm80_why_not(const AttentionArgs& a, const Device& device) {
   return nullptr;
 }
 
+// The kernel for q, k, v and y of type T: attention_sm80_bf16.cu, attention_sm80_f16.cu.
+template <class T>
+ek_status attention_sm80_run(const AttentionCall& c, const Launch& l);
+
 }  // namespace ek
