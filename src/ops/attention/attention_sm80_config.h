@@ -12,11 +12,11 @@ struct Sm80Tile {
   int rows;             // of a block: queries times heads of a group
   int smem;             // bytes
 };
-// The order of AttentionSm80 in attention_sm80_run.cuh, which has the rest. Where shared memory ends at 99 KB (sm_86, 89
-// and 120) head dims over 192 have a smaller tile.
+// attention_sm80_run.cuh has the rest of each. Where shared memory ends at 99 KB (sm_86, 89, 120) or 163 (sm_80, 87),
+// wide heads have a smaller tile.
 constexpr Sm80Tile kSm80Tiles[] = {
-    {64, 64, 128, 41600},    {128, 128, 128, 82560}, {128, 128, 64, 65920},  {192, 128, 128, 98944},
-    {256, 256, 128, 164480}, {256, 256, 64, 82304},  {512, 256, 64, 164224}, {512, 256, 64, 98688},
+    {64, 64, 128, 41600},    {128, 128, 128, 82560}, {128, 128, 64, 65920},   {192, 128, 128, 98944},
+    {256, 256, 128, 164480}, {256, 256, 64, 82304},  {512, 256, 128, 197248}, {512, 256, 64, 98688},
 };
 constexpr int kSm80TileCount = sizeof(kSm80Tiles) / sizeof(Sm80Tile);
 
