@@ -12,11 +12,10 @@ struct Sm80Tile {
   int rows;             // of a block: queries times heads of a group
   int smem;             // bytes
 };
-// attention_sm80_run.cuh has the rest of each. Where shared memory ends at 99 KB (sm_86, 89, 120) or 163 (sm_80, 87),
-// wide heads have a smaller tile.
+// attention_sm80_run.cuh has the rest of each. All but the widest fit the 99 KB of sm_86, 89 and 120.
 constexpr Sm80Tile kSm80Tiles[] = {
-    {64, 64, 128, 41600},    {128, 128, 128, 82560}, {128, 128, 64, 65920},   {192, 128, 128, 98944},
-    {256, 256, 128, 164480}, {256, 256, 64, 82304},  {512, 256, 128, 197248}, {512, 256, 64, 98688},
+    {64, 64, 128, 41600},  {128, 128, 128, 82560},  {128, 128, 64, 65920}, {192, 128, 128, 98944},
+    {256, 256, 64, 98688}, {512, 256, 128, 197248}, {512, 256, 64, 98688},
 };
 constexpr int kSm80TileCount = sizeof(kSm80Tiles) / sizeof(Sm80Tile);
 
@@ -46,8 +45,9 @@ inline int sm80_tile(const AttentionCall& c, const Device& device) {
     const int64_t cost = sm80_parts(c, t) * (t.head_dim + t.v_dim);
     if (best < 0 || cost < least) best = i, least = cost;
   }
-  const bool idle = best == 1 && sm80_blocks(c, kSm80Tiles[1]) <= device.processors;
-  return idle ? 2 : best;
+  if (best != 1) return best;
+  const bool few = c.tokens * (c.heads / c.kv_heads) <= kSm80Tiles[2].rows * c.batch;
+  return few || sm80_blocks(c, kSm80Tiles[1]) <= device.processors ? 2 : 1;
 }
 
 // kv heads whose keys and values fill half of L2.

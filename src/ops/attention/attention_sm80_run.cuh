@@ -31,10 +31,9 @@ ek_status attention_sm80_run(const AttentionCall& c, const Launch& l) {
     case 1: return sm80_launch<Sm80Plan<T, 128, 128, 4, 2, 64, 3, 2>, 1>(c, l);
     case 2: return sm80_launch<Sm80Plan<T, 128, 128, 4, 1, 64, 3, 3>, 2>(c, l);
     case 3: return sm80_launch<Sm80Plan<T, 192, 128, 4, 2, 64, 2, 2>, 3>(c, l);
-    case 4: return sm80_launch<Sm80Plan<T, 256, 256, 8, 1, 64, 3, 1>, 4>(c, l);
-    case 5: return sm80_launch<Sm80Plan<T, 256, 256, 4, 1, 32, 3, 1>, 5>(c, l);
-    case 6: return sm80_launch<Sm80Plan<T, 512, 256, 8, 1, 32, 2, 1>, 6>(c, l);
-    default: return sm80_launch<Sm80Plan<T, 512, 256, 4, 1, 16, 2, 2>, 7>(c, l);
+    case 4: return sm80_launch<Sm80Plan<T, 256, 256, 4, 1, 64, 2, 2>, 4>(c, l);
+    case 5: return sm80_launch<Sm80Plan<T, 512, 256, 8, 1, 32, 2, 1>, 5>(c, l);
+    default: return sm80_launch<Sm80Plan<T, 512, 256, 4, 1, 16, 2, 2>, 6>(c, l);
   }
 }
 
