@@ -12,7 +12,7 @@
 #include "cuda/reduce.cuh"
 #include "cuda/rows.cuh"
 #include "cuda/vec.cuh"
-#include "ops/attention/attention_call.h"
+#include "ops/attention/attention_sm80_config.h"
 
 namespace ek {
 
@@ -40,24 +40,23 @@ struct Sm80Grid {
 
 struct Sm80Work {
   int64_t sequence;  // batch: none
-  int tile, kv_head, part;
+  Sm80Unit unit;
 };
 
-// Sequence by sequence, section by section. Late queries, which see more keys under a causal mask, come first.
 __device__ __forceinline__ Sm80Work sm80_work(const AttentionCall& c, const Sm80Grid& grid, int group, int rows) {
   const uint32_t kv_heads = static_cast<uint32_t>(c.kv_heads), across = kv_heads * grid.parts;
   uint32_t rest = blockIdx.x, tiles = grid.tiles;
-  int64_t sequence;
+  int64_t sequence = 0;
   if (!c.seqs.cu_q) {
     sequence = rest / (tiles * across);
     rest -= static_cast<uint32_t>(sequence) * (tiles * across);
   } else {
     // Blocks of 32 sequences at a time, one for each lane
     const int lane = threadIdx.x % 32;
-    int64_t first = 0;
-    for (;; first += 32) {
-      if (first >= c.batch) return {c.batch, 0, 0, 0};
-      const uint32_t count = first + lane < c.batch ? static_cast<uint32_t>(c.seqs.q_count(first + lane)) : 0;
+    for (;; sequence += 32) {
+      if (sequence >= c.batch) return {c.batch, {}};
+      const bool exists = sequence + lane < c.batch;
+      const uint32_t count = exists ? static_cast<uint32_t>(c.seqs.q_count(sequence + lane)) : 0;
       const uint32_t mine = (count * group + rows - 1) / rows * across;
       uint32_t sum = mine;
 #pragma unroll
@@ -65,22 +64,17 @@ __device__ __forceinline__ Sm80Work sm80_work(const AttentionCall& c, const Sm80
         const uint32_t before = __shfl_up_sync(0xffffffffu, sum, d);
         sum += lane >= d ? before : 0;
       }
-      const uint32_t found = __ballot_sync(0xffffffffu, sum > rest);
-      if (found) {
+      if (const uint32_t found = __ballot_sync(0xffffffffu, sum > rest)) {
         const int at = __ffs(static_cast<int>(found)) - 1;
         rest -= __shfl_sync(0xffffffffu, sum - mine, at);
         tiles = __shfl_sync(0xffffffffu, mine, at) / across;
-        sequence = first + at;
+        sequence += at;
         break;
       }
       rest -= __shfl_sync(0xffffffffu, sum, 31);
     }
   }
-  const uint32_t part = rest % grid.parts, unit = rest / grid.parts;
-  const uint32_t head = unit / (tiles * grid.section) * grid.section, inside = unit - head * tiles;
-  const uint32_t heads = kv_heads - head < grid.section ? kv_heads - head : grid.section;
-  return {sequence, static_cast<int>(tiles - 1 - inside / heads), static_cast<int>(head + inside % heads),
-          static_cast<int>(part)};
+  return {sequence, sm80_unit(rest, tiles, kv_heads, grid.parts, grid.section)};
 }
 
 // Rows of kDim elements in 16-byte chunks, whose places are exchanged within 128 bytes so that the eight chunks of an
@@ -94,11 +88,11 @@ __device__ __forceinline__ uint32_t sm80_step(uint32_t at, int step) { return (a
 
 // What a block works on. It stays in shared memory: the sums need all registers.
 struct Sm80Block {
-  int64_t q_begin;        // the sequence's first token
-  const uint16_t *k, *v;  // its first key of this head, or in pages that of page 0
-  const int32_t* table;   // its line of the page table, or null
-  int row0, row_end;      // the block's first row, and the end of the sequence's
-  int kv_head, part;
+  int64_t q_begin;             // the sequence's first token
+  const uint16_t *k, *v;       // its first key of this head, or in pages that of page 0
+  const int32_t* table;        // its line of the page table, or null
+  int row0, row_end;           // the block's first row, and the end of the sequence's
+  int kv_head, part, v_left;   // v_left: values from the part's first on
   int begin, end;              // keys that any row sees
   int tile_begin, tile_end;    // their tiles
   int whole_begin, whole_end;  // tiles of which every row sees all, and whose scores are plain products
@@ -111,8 +105,9 @@ __device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Gri
                                            uint32_t* ranges) {
   const Sm80Work work = sm80_work(c, grid, group, Plan::kM);
   if (work.sequence >= c.batch) return false;
+  const int kv_head = static_cast<int>(work.unit.kv_head), part = static_cast<int>(work.unit.part);
   const int64_t b = work.sequence, q_len = c.seqs.q_count(b), kv_len = c.seqs.kv_count(b), prefix = c.seqs.prefix(b);
-  const int row0 = work.tile * Plan::kM, row_end = static_cast<int>(q_len) * group;
+  const int row0 = static_cast<int>(work.unit.tile) * Plan::kM, row_end = static_cast<int>(q_len) * group;
   const int first = row0 / group, last = (min(row0 + Plan::kM, row_end) - 1) / group;
   const KeyRange keys = visible(c.mask, first, last, q_len, kv_len, prefix);
   const int begin = static_cast<int>(keys.begin), end = static_cast<int>(keys.end);
@@ -126,11 +121,12 @@ __device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Gri
   const bool plain = c.softcap == 0.f && !c.alibi;
   const int64_t page = c.seqs.page_table || c.seqs.cu_kv ? 0 : b, slot = c.seqs.cu_kv ? c.seqs.cu_kv[b] : 0;
   block->q_begin = c.seqs.q_begin(b);
-  block->k = static_cast<const uint16_t*>(c.k.data) + page * c.k.page + slot * c.k.slot + work.kv_head * c.k.head;
-  block->v = static_cast<const uint16_t*>(c.v.data) + page * c.v.page + slot * c.v.slot + work.kv_head * c.v.head;
+  block->k = static_cast<const uint16_t*>(c.k.data) + page * c.k.page + slot * c.k.slot + kv_head * c.k.head;
+  block->v =
+      static_cast<const uint16_t*>(c.v.data) + page * c.v.page + slot * c.v.slot + kv_head * c.v.head + part * Plan::kV;
   block->table = c.seqs.page_table ? c.seqs.page_table + b * c.seqs.table_stride : nullptr;
   block->row0 = row0, block->row_end = row_end;
-  block->kv_head = work.kv_head, block->part = work.part;
+  block->kv_head = kv_head, block->part = part, block->v_left = static_cast<int>(c.v_dim) - part * Plan::kV;
   block->begin = begin, block->end = end;
   block->tile_begin = begin / Plan::kN;
   block->tile_end = end > begin ? (end + Plan::kN - 1) / Plan::kN : begin / Plan::kN;
@@ -176,18 +172,22 @@ __device__ __forceinline__ void sm80_load(uint32_t smem, const Sm80Block& block,
   using Share = Sm80Share<kDim, kThreads>;
   const int token = tile * kN + Share::row();
   const uint32_t first = token - block.begin, count = block.end - block.begin;
-  const int32_t* table = block.table;
-  const uint16_t* dense = from + token * x.slot;
+  if (const int32_t* table = block.table) {
 #pragma unroll
-  for (int i = 0; i < kN / Share::kHop; ++i) {
-    const bool seen = first + i * Share::kHop < count;
-    const uint16_t* at = dense;
-    if (table && seen) {
-      const uint32_t index = page_size.divide(token + i * Share::kHop);
-      at = from + table[index] * x.page + (token + i * Share::kHop - index * page_size.divisor) * x.slot;
+    for (int i = 0; i < kN / Share::kHop; ++i) {
+      const bool seen = first + i * Share::kHop < count;
+      int64_t at = 0;
+      if (seen) {
+        const uint32_t index = page_size.divide(token + i * Share::kHop);
+        at = table[index] * x.page + (token + i * Share::kHop - index * page_size.divisor) * x.slot;
+      }
+      Share::copy(smem, i, from + at, seen ? dim : 0);
     }
-    Share::copy(smem, i, at, seen ? dim : 0);
-    dense += Share::kHop * x.slot;
+  } else {
+    from += token * x.slot;
+#pragma unroll
+    for (int i = 0; i < kN / Share::kHop; ++i, from += Share::kHop * x.slot)
+      Share::copy(smem, i, from, first + i * Share::kHop < count ? dim : 0);
   }
 }
 
@@ -227,8 +227,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
     const auto load = [&](bool values, uint32_t slot, int tile) {
       if (tile < block.tile_end) {
         if (values)
-          sm80_load<Plan::kV, kN, Plan::kThreads>(slot, block, tile, block.v + block.part * Plan::kV, c.v,
-                                                  static_cast<int>(c.v_dim) - block.part * Plan::kV, grid.page_size);
+          sm80_load<Plan::kV, kN, Plan::kThreads>(slot, block, tile, block.v, c.v, block.v_left, grid.page_size);
         else
           sm80_load<Plan::kD, kN, Plan::kThreads>(slot, block, tile, block.k, c.k, static_cast<int>(c.head_dim),
                                                   grid.page_size);

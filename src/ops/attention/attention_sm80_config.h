@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which calls attention_sm80 takes, the tile that a call gets, and how many blocks that makes. Host code, without CUDA.
+// Which calls attention_sm80 takes, the tile that a call gets, how many blocks that makes, and in which order. No CUDA.
 #pragma once
 
 #include "dispatch/kernel.h"
@@ -14,7 +14,7 @@ struct Sm80Tile {
 };
 // attention_sm80_run.cuh has the rest of each. All but the widest fit the 99 KB of sm_86, 89 and 120.
 constexpr Sm80Tile kSm80Tiles[] = {
-    {64, 64, 128, 41600},  {128, 128, 128, 82560},  {128, 128, 64, 65920}, {192, 128, 128, 98944},
+    {64, 64, 128, 33408},  {128, 128, 128, 82560},  {128, 128, 64, 65920}, {192, 128, 128, 98944},
     {256, 256, 64, 98688}, {512, 256, 128, 197248}, {512, 256, 64, 98688},
 };
 constexpr int kSm80TileCount = sizeof(kSm80Tiles) / sizeof(Sm80Tile);
@@ -55,6 +55,18 @@ inline int64_t sm80_section(const AttentionCall& c, const Device& device) {
   const int64_t bytes = (c.seqs.max_kv < 1 ? 1 : c.seqs.max_kv) * (c.head_dim + c.v_dim) * 2;
   const int64_t section = device.l2_bytes / 2 / bytes;
   return section < 1 ? 1 : section > c.kv_heads ? c.kv_heads : section;
+}
+
+// How a sequence's blocks follow each other: section by section, so that keys and values stay in L2 while all queries pass
+// over them; late queries first, which see more keys under a causal mask.
+struct Sm80Unit {
+  uint32_t tile, kv_head, part;
+};
+EK_RULE Sm80Unit sm80_unit(uint32_t block, uint32_t tiles, uint32_t kv_heads, uint32_t parts, uint32_t section) {
+  const uint32_t part = block % parts, unit = block / parts;
+  const uint32_t head = unit / (tiles * section) * section, inside = unit - head * tiles;
+  const uint32_t heads = kv_heads - head < section ? kv_heads - head : section;
+  return {tiles - 1 - inside / heads, head + inside % heads, part};
 }
 
 inline const char* sm80_why_not(const AttentionArgs& a, const Device& device) {
