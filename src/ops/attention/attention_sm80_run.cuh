@@ -26,7 +26,7 @@ ek_status sm80_launch(const AttentionCall& c, const Launch& l) {
 template <class T>
 ek_status attention_sm80_run(const AttentionCall& c, const Launch& l) {
   switch (sm80_tile(c, l.device)) {
-    case 0: return sm80_launch<Sm80Plan<T, 64, 64, 4, 2, 64, 2, 3>, 0>(c, l);
+    case 0: return sm80_launch<Sm80Plan<T, 64, 64, 4, 2, 64, 3, 3>, 0>(c, l);
     case 1: return sm80_launch<Sm80Plan<T, 128, 128, 4, 2, 64, 3, 2>, 1>(c, l);
     case 2: return sm80_launch<Sm80Plan<T, 128, 128, 4, 1, 64, 3, 3>, 2>(c, l);
     case 3: return sm80_launch<Sm80Plan<T, 192, 128, 4, 2, 64, 2, 2>, 3>(c, l);
