@@ -8,6 +8,7 @@ import itertools
 import numpy as np
 
 from .case import Case
+from .memory import strided
 from .spec import Spec, _items
 from .tolerance import F32, FAST_MATH, UNIT, Expected, product_error
 
@@ -26,6 +27,14 @@ DIMS = [(64, 64), (128, 128), (32, 32), (40, 40), (72, 72), (80, 80), (96, 96), 
 LENGTHS = [(1, 1), (1, 17), (3, 2), (5, 64), (17, 33), (64, 65), (33, 1), (65, 130), (130, 129), (7, 300), (128, 128),
            (200, 63), (1, 1000), (257, 257)]  # fmt: skip  # queries, keys
 PAGE_SIZES = [16, 1, 64, 7, 3, 256]
+# Queries, keys and a mask that leave whole tiles of 16 to 128 keys between those that need a look at every element, or
+# end at the edge of one.
+TILED = [
+    (64, 192, {}), (128, 128, {"causal": True}), (129, 320, {"causal": True, "window_left": 150}),
+    (200, 450, {"window_left": 130, "window_right": 90}), (100, 400, {"causal": True}), (63, 65, {"window_right": 64}),
+    (300, 300, {"causal": True, "window_left": 63}), (257, 130, {"causal": True}), (127, 512, {"window_left": 256}),
+    (65, 257, {"causal": True, "window_left": 192}), (192, 384, {"window_right": 128}), (33, 449, {"softcap": 20.0}),
+]  # fmt: skip
 
 
 class AttentionSpec(Spec):
@@ -38,6 +47,8 @@ class AttentionSpec(Spec):
         "options",
         "lengths",
         "paged",
+        "tiles",
+        "many",
         "strided",
         "misaligned",
         "special",
@@ -65,6 +76,9 @@ class AttentionSpec(Spec):
         if name in ("k", "v") and case.strides == "dense" and case.seed % 2:
             _, size, heads, dim = shape
             return (size * heads * dim, dim, size * dim, 1)
+        if name in ("q", "k", "v", "y") and case.strides == "random" and case.seed % 2:
+            rng = np.random.default_rng([case.seed, ord(name)])
+            return strided(shape, False, rng, gaps=(0, 8, 16, 64))  # 16-byte rows stay aligned
         return None
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
@@ -161,6 +175,23 @@ class AttentionSpec(Spec):
                     dtypes, 3 * i + j, mode=mode, page_size=size, q_len=6, kv_len=100, attrs=attrs, dims=(64, 64)
                 )
 
+    def _tiles(self, dtypes, level, seed):
+        """Lengths and windows of several tiles, for heads of every width that a kernel has tiles of."""
+        dims = [(128, 128), (64, 64), (256, 256), (192, 128), (96, 96), (512, 512), (64, 256)]
+        for i, (q_len, kv_len, attrs) in self._some(level, list(enumerate(TILED))):
+            for j, d in enumerate(dims if level == "full" else dims[i % 7 : i % 7 + 1]):
+                yield self.make(
+                    dtypes, i + j, q_len=q_len, kv_len=kv_len, attrs=attrs, dims=d, batch=2, heads=HEADS[(i + j) % 4]
+                )
+
+    def _many(self, dtypes, level, seed):
+        """More sequences than a warp has lanes, many of them empty."""
+        for i, mode in enumerate(self.modes):
+            for batch in (33, 100) if level == "full" else (33 + 37 * (i % 2),):
+                yield self.make(
+                    dtypes, i, mode=mode, q_len=3, kv_len=9, batch=batch, attrs=MASKS[1], dims=(32, 32), heads=(2, 1)
+                )
+
     def _strided(self, dtypes, level, seed):
         for i in range({"smoke": 3, "ci": 8, "full": 24}[level]):
             yield self.make(dtypes, i, q_len=9, kv_len=40, strides="random", seed=100 + i)
@@ -216,6 +247,10 @@ def draw(rng, t, a):
     for name in ("q", "k", "v"):
         size = np.std(np.where(np.isfinite(t[name]), t[name], 0)) if t[name].size else 1.0
         t[name] = t[name] / max(size, 1e-30) * (1.0 if name != "q" else float(rng.choice([1.0, 1.0, 3.0, 0.3])))
+    if rng.random() < 0.3:  # scores that grow along a sequence, or fall, or both: sums so far lose or keep all weight
+        size = 4.0 ** (np.arange(a.page_size) / max(a.page_size - 1, 1) * 2 - 1)
+        size = size[:: int(rng.choice([-1, 1]))][None] * 2.0 ** rng.uniform(-1, 1, (a.pages, 1))
+        t["k"] = t["k"] * size[..., None, None]
     t["v"] = np.nan_to_num(t["v"])  # a NaN that a query does not see may share a tile with what it sees
     if t.get("cu_q") is not None:
         t["cu_q"][...] = parts(rng, a.rows, batch)

@@ -2,6 +2,7 @@
 // The rows of attention on CUDA.
 #include "ops/attention/attention_cuda.cuh"
 #include "ops/attention/attention_rows.h"
+#include "ops/attention/attention_sm80_config.h"
 
 namespace ek {
 
@@ -20,8 +21,14 @@ static ek_status run_sm90(const AttentionArgs& a, const Launch& l) { return atte
 // The counters of the scheduler come with a workspace.
 static size_t sm90_workspace(const AttentionArgs&, const Device&) { return 256; }
 
+static ek_status attention_sm80(const AttentionArgs& a, const Launch& l) {
+  const AttentionCall call = attention_call(a);
+  return a.T == EK_DTYPE_BF16 ? attention_sm80_run<bf16>(call, l) : attention_sm80_run<half>(call, l);
+}
+
 const Kernel<AttentionArgs> kAttentionCuda[] = {
-    {"attention_sm90", sm(90), why_not_sm90, run_sm90, sm90_workspace},
+    {"attention_sm90", sm(90), why_not_sm90, run_sm90, sm90_workspace},  // TMA and wgmma, 16 bits, dims up to 256
+    {"attention_sm80", sm(80), sm80_why_not, attention_sm80},            // mma.sync: 16-bit rows on 16-byte boundaries
     {"attention_cuda", sm(75), nullptr, attention_cuda},
     {},
 };

@@ -1,5 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-from harness.attention import AttentionSpec
+import einkorn
+import numpy as np
+from harness import Prepared, Refused, rows
+from harness.attention import AttentionSpec, gather, mask_of, place, sequence
+from harness.dtypes import decode, round_to
+from harness.tolerance import UNIT
 
 
 # Each mode: the shape of "..." of q, the dims of its own, and the tensors that come with it, for `batch` sequences of
@@ -54,3 +59,74 @@ SPEC = AttentionSpec(
 
 def test_attention(plan):
     plan.check()
+
+
+def test_sequences_alone(device, level):
+    """A sequence has the same bits in any batch."""
+    context = einkorn.Context(device, flags=("batch_invariant",))
+    for dtypes in SPEC.combos():
+
+        def case_of(n, dtypes=dtypes):
+            return SPEC.make(
+                dtypes, 0, mode=dense_lengths, q_len=9, kv_len=90, batch=n, heads=(4, 2), dims=(128, 128),
+                attrs={"causal": True, "window_left": 70}, extras=("prefix_len", "sinks", "lse"),
+            )  # fmt: skip
+
+        whole = Prepared(SPEC, case_of(128))
+        for row in [k.name for k in rows.usable("attention", device) if k.batch_invariant]:
+            try:
+                want = whole.results(whole.run(device, row, context))
+            except Refused:
+                continue
+            for n in (1, 2, 17, 127) if level != "full" else range(1, 128):
+                inputs = {k: v if k == "sinks" else v[-n:] for k, v in whole.inputs.items()}
+                part = Prepared(SPEC, case_of(n), inputs)
+                for name, (values, _) in part.results(part.run(device, row, context)).items():
+                    same = values.tobytes() == np.ascontiguousarray(want[name][0][-n:]).tobytes()
+                    assert same, f"{row}: {name} differs in a batch of {n} from one of 128"
+
+
+def by_parts(t, a, dtype):
+    """The same as a chain of plain ops in this dtype, every result rounded to it: products, scale, softmax, product."""
+    y = np.zeros((t["q"].shape[0] * a.q_len, a.heads, a.v_dim))
+    q = t["q"].reshape(-1, a.heads, a.head_dim)
+    for b in range(a.batch):
+        first, n, kv = sequence(t, a, b)
+        k, v = (gather(t, name, np.array([place(t, a, b, j) for j in range(kv)])) for name in ("k", "v"))
+        for h in range(a.heads):
+            of = h // (a.heads // a.kv_heads)
+            s = round_to(q[first : first + n, h].astype(np.float32) @ k[:, of].T.astype(np.float32), dtype)
+            s = round_to((s / np.sqrt(a.head_dim)).astype(np.float32), dtype)
+            s = np.where(mask_of(t, a, b, n, kv), s, -np.inf).astype(np.float32)
+            p = np.exp(s - s.max(1, keepdims=True))
+            p = round_to(p / p.sum(1, keepdims=True), dtype)
+            y[first : first + n, h] = round_to(p.astype(np.float32) @ v[:, of].astype(np.float32), dtype)
+    return y.reshape(*t["q"].shape[:-1], a.v_dim)
+
+
+def test_error_of_a_chain_of_ops(device):
+    """At most twice as far from float64, at the worst and on average, as a chain of plain ops in the same dtype."""
+    for dtypes in SPEC.combos():
+        dtype = dtypes[0][1]
+        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
+            case = SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=dims, batch=2, extras=(),
+                             attrs=[{}, {"causal": True}][i % 2], seed=8 + 2 * i)  # fmt: skip
+            prepared = Prepared(SPEC, case)
+            t = dict.fromkeys((x.name for x in SPEC.schema.tensors)) | {
+                n: decode(raw, prepared.dtypes[n]) for n, raw in prepared.inputs.items()
+            }
+            want = prepared.expected()["y"].value
+            chain = np.abs(by_parts(t, _Values(prepared.values), dtype) - want)
+            for row in [k.name for k in rows.usable("attention", device)]:
+                try:
+                    raw, _ = prepared.results(prepared.run(device, row))["y"]
+                except Refused:
+                    continue
+                error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
+                assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
+                assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"
+
+
+class _Values:
+    def __init__(self, values):
+        self.__dict__.update(values)
