@@ -112,7 +112,7 @@ def test_error_of_a_chain_of_ops(device):
             case = SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=dims, batch=2, extras=(),
                              attrs=[{}, {"causal": True}][i % 2], seed=8 + 2 * i)  # fmt: skip
             prepared = Prepared(SPEC, case)
-            t = dict.fromkeys((x.name for x in SPEC.schema.tensors)) | {
+            t = dict.fromkeys(x.name for x in SPEC.schema.tensors) | {
                 n: decode(raw, prepared.dtypes[n]) for n, raw in prepared.inputs.items()
             }
             want = prepared.expected()["y"].value
@@ -124,7 +124,9 @@ def test_error_of_a_chain_of_ops(device):
                     continue
                 error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
                 assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
-                assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"
+                assert error.mean() <= 2 * chain.mean() + rounding.mean(), (
+                    f"{row}: {error.mean()} {chain.mean()} {case}"
+                )
 
 
 class _Values:
