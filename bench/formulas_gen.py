@@ -85,7 +85,7 @@ def attention(T, rows, heads, head_dim, pages, page_size, kv_heads, v_dim, cu_le
     batch = seqs if 'kv_len' in has or 'prefix_len' in has else max(cu_len - 1, 0) if 'cu_q' in has or 'cu_kv' in has else pages
     q_len = rows // max(batch, 1)
     max_kv = page_size // max(batch, 1) if 'cu_kv' in has else page_size * max_pages if 'page_table' in has else page_size
-    return {"batch": batch, "q_len": q_len, "max_kv": max_kv}, (rows * heads + batch * max_kv * kv_heads) * (head_dim + v_dim) * sizeof(T) + (4 * rows * heads if 'lse' in has else 0), 2 * rows * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if causal and window_left >= 0 else max(max_kv - (q_len - 1) // 2, (max_kv + 1) // 2) if causal else max_kv)
+    return {"batch": batch, "q_len": q_len, "max_kv": max_kv}, (rows * heads + batch * max_kv * kv_heads) * (head_dim + v_dim) * sizeof(T) + (4 * rows * heads if 'lse' in has else 0), 2 * batch * heads * (head_dim + v_dim) * (min(q_len, max_kv) * min(window_left + 1, max_kv) - max(min(q_len, max_kv) + min(window_left + 1 - max_kv, 0), 0) * max(min(q_len, max_kv) + min(window_left + 1 - max_kv, 0) - 1, 0) // 2 if causal and window_left >= 0 else min(q_len, max_kv) * (2 * max_kv + 1 - min(q_len, max_kv)) // 2 if causal else q_len * (min(window_left + 1 + window_right, max_kv) if window_left >= 0 and window_right >= 0 else max_kv))
 
 
 def attention_decode(T, K, batch, q_len, heads, head_dim, pages, page_size, kv_heads, v_dim, max_pages, causal=True, window_left=-1, window_right=-1, softcap=0.0, scale=0.0, has=()):
