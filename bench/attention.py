@@ -34,15 +34,27 @@ def line(op, one):
     return {**rest, **of_q, **paged}
 
 
+def is_one(op):
+    """Whether the op reads K and V, and its cases are named by sequences."""
+    return op.name in ("attention", "attention_decode")
+
+
+def dims(case):
+    """What a result is filed under; page_size is 0 where K and V are not paged."""
+    d, page = case.dims, case.sizes["page_size"] if "page_table" in case.give else 0
+    names = ("batch", "heads", "kv_heads", "q_len", "max_kv", "head_dim")
+    return {n.replace("max_kv", "kv_len"): d[n] for n in names} | {"page_size": page}
+
+
 def label(case):
     """batch x heads x kv_heads x q_len (where it is not kv_len) x kv_len, then what is not usual: 4x32x32x4096_causal"""
-    d, a = case.dims, dict(case.attrs)
-    sizes = [d["batch"], d["heads"], d["kv_heads"], d["q_len"], d["max_kv"]]
-    if d["q_len"] == d["max_kv"]:
+    d, v_dim, a = dims(case), case.sizes["v_dim"], dict(case.attrs)
+    sizes = [d[n] for n in ("batch", "heads", "kv_heads", "q_len", "kv_len")]
+    if d["q_len"] == d["kv_len"]:
         sizes.pop()
     words = ["x".join(map(str, sizes))]
-    if d["head_dim"] != 128 or d["v_dim"] != 128:
-        words.append(f"hd{d['head_dim']}" + (f"-{d['v_dim']}" if d["v_dim"] != d["head_dim"] else ""))
+    if d["head_dim"] != 128 or v_dim != 128:
+        words.append(f"hd{d['head_dim']}" + (f"-{v_dim}" if v_dim != d["head_dim"] else ""))
     words += [f"page{d['page_size']}"] * ("page_table" in case.give) + ["varlen"] * ("cu_kv" in case.give)
     words += ["causal"] * bool(a.pop("causal", False))
     return "_".join(words + [f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in a.items()])
@@ -117,7 +129,7 @@ def _keys(m, a, name, b, kv):
         first = int(a.cu_kv[b])
         part = x[0, first : first + kv]
     elif a.page_table is not None:
-        pages = [int(p) for p in a.page_table[b]]
+        pages = a.page_table[b].tolist()
         part = x[pages].reshape(-1, *x.shape[2:])[:kv]
         scale = None if scale is None else scale[pages].reshape(-1, x.shape[2])[:kv]
     else:

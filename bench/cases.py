@@ -49,6 +49,11 @@ class Case:
         return {**self.sizes, **self._formula[0]}
 
     @property
+    def result_dims(self):
+        """The dims by which a result speaks of the case."""
+        return attention.dims(self) if attention.is_one(self.op) else self.dims
+
+    @property
     def bytes(self):
         return self._formula[1]
 
@@ -67,7 +72,7 @@ class Case:
     @property
     def label(self):
         """What tells this case from the others of its op and dtype."""
-        if "kv_heads" in self.sizes and "page_size" in self.sizes:
+        if attention.is_one(self.op):
             return attention.label(self)
         shape = "x".join(str(n) for k, n in self.sizes.items() if k != "rows" or n > 1 or len(self.sizes) == 2)
         words = [shape, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in self.attrs.items())]
@@ -108,10 +113,10 @@ class Case:
 def shrink(case, limit):
     """The same case with rows, or its largest dim, halved until it moves at most `limit` bytes: for runs on a CPU."""
     while case.bytes > limit:
-        sizes = dict(case.sizes)
-        if "page_size" in sizes:
+        if attention.is_one(case.op):
             case = attention.smaller(case)
             continue
+        sizes = dict(case.sizes)
         name = "rows" if sizes.get("rows", 1) > 1 else max(sizes, key=sizes.get)
         if case.lead:
             lead = (case.lead[0] // 2, *case.lead[1:])
