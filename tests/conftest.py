@@ -68,8 +68,11 @@ class Plan:
         if Plan._prepared[0] != key:
             Plan._prepared = (key, [Prepared(self.spec, case) for case in self.cases()])
         taken = [check_case(p, self.device, self.row) for p in Plan._prepared[1]]
-        if taken and not any(taken):
-            pytest.skip(f"{self.row} refused all {len(taken)} cases")
+        if not taken:
+            pytest.skip("no cases")
+        if not any(taken):
+            lacks = ": " + rows.NO_LIBRARY if rows.lacks_library(self.row) else ""
+            pytest.skip(f"{self.row} refused all {len(taken)} cases{lacks}")
 
 
 def _rows(op, device, config):

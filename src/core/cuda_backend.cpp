@@ -167,7 +167,8 @@ ek_status probe(ek_context* context, Device* device) {
   int built_for = 0;
   const int error = probe_kernel_image(&built_for);
   if (error == cudaSuccess) {
-    if (built_for > 0 && built_for < device->target) device->target = built_for;
+    device->translated = built_for > 0 && built_for < device->target;
+    if (device->translated) device->target = built_for;
     return EK_STATUS_OK;
   }
   if (error == cudaErrorNoKernelImageForDevice || error == cudaErrorInvalidDeviceFunction ||

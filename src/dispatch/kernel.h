@@ -10,8 +10,9 @@ namespace ek {
 // What selection and launchers may know about a device. Filled once per device; a test can make one up.
 struct Device {
   ek_device id = {EK_DEVICE_CPU, 0};
-  int target = 0;      // CUDA: 90 for compute capability 9.0. CPU: x86-64 level
-  int processors = 1;  // CUDA: SMs. CPU: threads
+  int target = 0;           // CUDA: 90 for compute capability 9.0. CPU: x86-64 level
+  bool translated = false;  // by the driver, from the code of an older GPU: target is that one's
+  int processors = 1;       // CUDA: SMs. CPU: threads
   int64_t l2_bytes = 0;
   int64_t memory_bytes = 0;
   int smem_per_block = 0;  // CUDA: opt-in limit

@@ -35,7 +35,8 @@ GemmCall linear(int64_t m, int64_t n, int64_t k) {
   return c;
 }
 
-void every_block_once(const GemmSchedule& s) {
+void every_block_once(GemmSchedule s) {
+  s.divide_by_hand();
   std::vector<int> seen(static_cast<size_t>(s.tiles()) * s.k_blocks);
   std::vector<int> pieces(s.tiles());
   std::vector<int> slots(2 * s.workers, -1);
@@ -65,7 +66,8 @@ void every_block_once(const GemmSchedule& s) {
     }
 }
 
-void every_tile_once(const GemmSchedule& s) {
+void every_tile_once(GemmSchedule s) {
+  s.divide_by_hand();
   std::vector<int> seen(s.tiles());
   for (int i = 0; i < s.tiles(); ++i) {
     const GemmTile t = gemm_tile(s, i);
@@ -90,7 +92,7 @@ void schedules() {
           }
           s.streamed = 0;
           for (int split = 2; split <= 8 && split <= k_blocks; ++split) {
-            s.cut(split);
+            s.split = split;
             every_block_once(s);
           }
         }
@@ -120,7 +122,7 @@ void plans() {
         const GemmPlan split = gemm_sm90_split_plan(c, device);
         if (split.tile >= 0) {
           const GemmTileInfo& u = kGemmTiles[split.tile];
-          CHECK((split.schedule.split > 1) != (split.schedule.streamed > 0));
+          CHECK(split.schedule.split > 1 && split.schedule.streamed == 0);
           check_plan(split, device, u.rows, u.cols, gemm_sharing(u.share), 1);
         }
         if (m <= 64) {
@@ -154,28 +156,33 @@ void choices() {
 // The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
 void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
-      {72, 72, 1032},     {160, 3456, 1032},  {5, 4104, 64},      {5, 12288, 64},     {13, 4104, 64},
-      {13, 12288, 136},   {30, 4104, 64},     {60, 4104, 64},     {5, 18000, 64},     {13, 18000, 64},
-      {30, 18000, 64},    {5, 34000, 64},     {13, 34000, 64},    {60, 18000, 64},    {160, 4304, 200},
-      {30, 12288, 64},    {60, 12288, 64},    {160, 10240, 200},  {30, 28672, 64},    {4400, 72, 1032},
-      {520, 4096, 200},   {30, 34000, 64},    {264, 3584, 1032},  {3000, 1032, 200},  {60, 28672, 64},
-      {4400, 520, 1032},  {60, 34000, 64},    {30, 57344, 64},    {9477, 264, 1032},  {264, 10240, 1032},
-      {512, 2112, 2056},  {4096, 1032, 1032}, {3000, 2112, 1032}, {9477, 264, 2056},  {520, 4304, 1032},
-      {4400, 1032, 2056}, {6000, 1032, 1032}, {6000, 1152, 1032}, {4096, 2112, 1032}, {2048, 4096, 72},
-      {1024, 4096, 4104}};
+      {72, 72, 1032},     {72, 72, 2056},     {72, 4304, 4104},   {3242, 72, 4104},   {160, 3456, 1032},
+      {5, 4104, 64},      {5, 12288, 64},     {13, 4104, 64},     {13, 12288, 136},   {30, 4104, 64},
+      {60, 4104, 64},     {5, 18000, 64},     {13, 18000, 64},    {30, 18000, 64},    {5, 34000, 64},
+      {13, 34000, 64},    {60, 18000, 64},    {160, 4304, 200},   {30, 12288, 64},    {60, 12288, 64},
+      {160, 10240, 200},  {30, 28672, 64},    {4400, 72, 1032},   {520, 4096, 200},   {30, 34000, 64},
+      {264, 3584, 1032},  {3000, 1032, 200},  {60, 28672, 64},    {4400, 520, 1032},  {60, 34000, 64},
+      {30, 57344, 64},    {9477, 264, 1032},  {264, 10240, 1032}, {512, 2112, 2056},  {4096, 1032, 1032},
+      {3000, 2112, 1032}, {9477, 264, 2056},  {520, 4304, 1032},  {4400, 1032, 2056}, {6000, 1032, 1032},
+      {6000, 1152, 1032}, {4096, 2112, 1032}, {2048, 4096, 72},   {1024, 4096, 4104}};
   const Device device = h200();
   for (const bool full : {false, true}) {
-    bool seen[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {};
+    bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {};
     for (const auto& size : kSizes) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
       seen[gemm_sm90_plan(c, device).tile] = true;
-      if (const int tile = gemm_sm90_split_plan(c, device).tile; tile >= 0) seen[tile] = true;
+      if (gemm_sm90_splits(c, device)) {
+        const int tile = gemm_sm90_split_plan(c, device).tile;
+        seen[tile] = split[tile] = true;
+      }
       if (c.m <= kGemmSwapMaxM) swapped[gemm_sm90_swap_plan(c, device).tile] = true;
     }
-    for (int tile = 0; tile < kGemmTileCount; ++tile)
-      if (gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain))
-        check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
+    for (int tile = 0; tile < kGemmTileCount; ++tile) {
+      if (!gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain)) continue;
+      check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
+      if (gemm_tile_splits(kGemmTiles[tile])) check::that(split[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
+    }
     for (int tile = 0; tile < kGemmSwapCount; ++tile)
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kSwap : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }

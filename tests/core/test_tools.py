@@ -194,6 +194,14 @@ def test_counts_come_from_the_folders_of_the_tests(gpu_check, tmp_path):
     }
 
 
+def test_a_row_that_was_skipped_everywhere_never_ran(gpu_check, tmp_path):
+    names = {"a": "", "b": "<skipped message='x'/>", "lib": f"<skipped message='{gpu_check.NO_LIBRARY}'/>"}
+    cases = "".join(f"<testcase name='test_twice[shapes-f32-twice_{n}]'>{skip}</testcase>" for n, skip in names.items())
+    for name, text in (("0", cases), ("1", cases)):
+        (tmp_path / name).write_text(f"<testsuite>{text}</testsuite>")
+    assert gpu_check.never_ran([tmp_path / "0", tmp_path / "1"]) == ["twice_b"]
+
+
 def test_a_route_speaks_for_the_bench_of_its_family_only(tmp_path):
     def hashes_with(rule):
         for path, text in (("schema/norm.toml", "[rms_norm]\n"), ("schema/gemm.toml", "[gemm]\n"), (TABLE, rule)):

@@ -31,9 +31,9 @@ SHAPES = {
     ],
 }  # fmt: skip
 # Sizes at which an H200 takes each tile that there is, with weights stored as linear layers have them: one tile to a block,
-# several, and k cut in either way. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
+# several, and k cut. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
 TILES = [
-    (72, 72, 1032), (160, 3456, 1032), (5, 4104, 64), (5, 12288, 64), (13, 4104, 64), (13, 12288, 136), (30, 4104, 64),
+    (72, 72, 1032), (72, 72, 2056), (72, 4304, 4104), (3242, 72, 4104), (160, 3456, 1032), (5, 4104, 64), (5, 12288, 64), (13, 4104, 64), (13, 12288, 136), (30, 4104, 64),
     (60, 4104, 64), (5, 18000, 64), (13, 18000, 64), (30, 18000, 64), (5, 34000, 64), (13, 34000, 64), (60, 18000, 64),
     (160, 4304, 200), (30, 12288, 64), (60, 12288, 64), (160, 10240, 200), (30, 28672, 64), (4400, 72, 1032),
     (520, 4096, 200), (30, 34000, 64), (264, 3584, 1032), (3000, 1032, 200), (60, 28672, 64), (4400, 520, 1032),

@@ -36,6 +36,9 @@ def needs_tf32(op, row):
     return any(k.name == row and k.needs_tf32 for k in einkorn.kernels(op))
 
 
+NO_LIBRARY = "its library is not here"
+
+
 def lacks_library(row):
     """Whether the row calls a library that this machine does not have, as its refusal says."""
     return any(re.match(r"no .* library is found", reason) for reason in _refusals.get(row, ()))

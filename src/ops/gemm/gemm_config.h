@@ -51,6 +51,11 @@ constexpr GemmTileInfo kGemmTiles[] = {
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
+constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
+static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].full &&
+                  kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
+              "the tile that is taken for all m");
+
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
   if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && t.share == GemmShare::kNone;
@@ -151,7 +156,8 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 
 // ---- the plan ----------------------------------------------------------------------------------------------------------
 
-inline int64_t gemm_ceil(int64_t a, int64_t b) { return (a + b - 1) / b; }
+// In 32 bits, which the sizes that can be planned fit into: several times faster than in 64.
+inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
 constexpr float kGemmFixedCycles = 3800;        // launch, first loads, last stores: some 2 us
 constexpr float kGemmClusterCycles = 500;       // until the blocks of a cluster have seen each other
@@ -161,8 +167,7 @@ constexpr float kGemmFourBytesPerCycle = 64;    // the same in a cluster of four
 constexpr float kGemmSmBytesPerCycle = 55;      // into one SM, what others asked for included
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
-constexpr float kGemmStreamCycles = 15000;  // a piece to memory, and the others from there
-constexpr int kGemmMaxSplit = 8;            // blocks of a cluster
+constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
@@ -177,14 +182,15 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * pair_rows),
                                gemm_ceil(t.turned ? c.m : c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  // Clusters of four do not fill the parts of the GPU that they must lie in: 120 of 132 SMs.
+  // Clusters of four do not fill the parts of the GPU that they must lie in: 30 of them were on an H200's 132 SMs.
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t room = cluster == 4 ? device.processors * 10 / 44 : device.processors / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
-  // (The widest tile with c and an activation has to do with three stages in its ring instead of four.)
-  const float slower = t.cols == 256 && gemm_finish(c) == GemmFinish::kFull ? 0.9f : 1.f;
+  // (The widest tile has to do with three stages in its ring instead of four but for plain results, along k.)
+  const bool plain = gemm_finish(c) == GemmFinish::kPlain && c.a.col == 1 && c.b.row == 1;
+  const float slower = t.cols == 256 && !plain ? 0.9f : 1.f;
   const float compute = t.rows * t.cols / 32.f / (t.efficiency * slower);
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
@@ -217,25 +223,8 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
     if (plan.tile >= 0 && cycles >= plan.cycles) continue;
     plan.tile = tile;
     plan.cycles = cycles;
-    s.cut(split);
+    s.split = split;
   }
-  return plan;
-}
-
-// The same with the tiles of the last, incomplete wave cut along k, so that all blocks end together.
-inline GemmPlan gemm_plan_stream(const GemmCall& c, const Device& device, int tile) {
-  GemmPlan plan = gemm_plan_tile(c, device, tile);
-  GemmSchedule& s = plan.schedule;
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
-  const int64_t rest = tiles % s.workers, whole = tiles / s.workers;
-  plan.tile = -1;
-  if (kGemmTiles[tile].turned || rest == 0 || whole == 0 || rest * s.k_blocks < 4 * s.workers ||
-      rest * s.k_blocks > 0x7fffffff)
-    return plan;
-  const float wave = (plan.cycles - kGemmFixedCycles) / (whole + 1);
-  plan.tile = tile;
-  plan.cycles = kGemmFixedCycles + wave * tiles / s.workers + kGemmStreamCycles;
-  s.streamed = static_cast<int32_t>(rest);
   return plan;
 }
 
@@ -252,16 +241,19 @@ GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile)
   return best;  // tile is -1 where there is none
 }
 
-// Every k in one block: the bits of a row do not depend on m.
+// Every k in one block.
 inline GemmPlan gemm_sm90_plan(const GemmCall& c, const Device& device) {
   return gemm_best_plan(c, device, gemm_plan_tile);
 }
 
-// k cut in one way or the other.
+// k cut, for few tiles; no tile where that can't be.
 inline GemmPlan gemm_sm90_split_plan(const GemmCall& c, const Device& device) {
-  const GemmPlan split = gemm_best_plan(c, device, gemm_plan_split),
-                 stream = gemm_best_plan(c, device, gemm_plan_stream);
-  return split.tile >= 0 && (stream.tile < 0 || split.cycles <= stream.cycles) ? split : stream;
+  return gemm_best_plan(c, device, gemm_plan_split);
+}
+// Whether that is worth it. A tenth of doubt: what a cut costs is harder to foresee than what it saves.
+inline bool gemm_sm90_splits(const GemmCall& c, const Device& device) {
+  const GemmPlan split = gemm_sm90_split_plan(c, device);
+  return split.tile >= 0 && split.cycles <= 0.9f * gemm_sm90_plan(c, device).cycles;
 }
 
 // How the result of a product with few rows leaves: plain ones of more than 16 rows by TMA.
@@ -300,7 +292,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const int64_t fill = t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
   while (t.rows == 128 && s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
          s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
-    s.cut(s.split + 1);
+    ++s.split;
   if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
     s.streamed = static_cast<int32_t>(tiles);
   return plan;

@@ -14,15 +14,14 @@ namespace ek {
 
 struct GemmSchedule {
   int32_t rows = 0, cols = 0,
-          batch = 0;  // tiles; where the two blocks of a cluster have neighbouring ones, these count as one
+          batch = 0;  // tiles; those of blocks that share operands count as one
   int32_t k_blocks = 0;
   int32_t group = 0;     // rows of tiles that are walked together, column by column: their operands stay in L2
   int32_t streamed = 0;  // tiles that are cut along k
   int32_t workers = 0;
   int32_t split = 1;
-  Divider per_matrix, per_group, in_group,
-      in_last;  // tiles: of a batch, of a group, in a column of it, of the last one
-  Divider by_split;
+  // Set by divide_by_hand(): tiles of a batch, of a group, in a column of it, of the last one; parts of k.
+  Divider per_matrix, per_group, in_group, in_last, by_split;
 
   GemmSchedule() = default;
   GemmSchedule(int64_t rows_, int64_t cols_, int64_t batch_, int64_t k_blocks_)
@@ -30,14 +29,14 @@ struct GemmSchedule {
         cols(static_cast<int32_t>(cols_)),
         batch(static_cast<int32_t>(batch_)),
         k_blocks(static_cast<int32_t>(k_blocks_)),
-        group(rows_ < 8 ? static_cast<int32_t>(rows_) : 8),
-        per_matrix(rows_ * cols_),
-        per_group(group * cols_),
-        in_group(group),
-        in_last(rows % group ? rows % group : group) {}
-  void cut(int parts) {
-    split = parts;
-    by_split = Divider(parts);
+        group(rows_ < 8 ? rows : 8) {}
+  // Once all else is decided; before that it would only take time.
+  void divide_by_hand() {
+    per_matrix = Divider(int64_t{rows} * cols);
+    per_group = Divider(int64_t{group} * cols);
+    in_group = Divider(group);
+    in_last = Divider(rows % group ? rows % group : group);
+    by_split = Divider(split);
   }
 
   EK_HOST_DEVICE int32_t tiles() const { return rows * cols * batch; }

@@ -9,10 +9,11 @@ namespace ek {
 
 namespace {
 
-// wgmma is an instruction of compute capability 9.0 alone, and only of code for sm_90a: anything else is compiled empty.
+// wgmma is an instruction of compute capability 9.0 alone, and only of code for sm_90a: anything else is compiled empty,
+// the general code for 9.0 too that a newer GPU can translate.
 const char* not_hopper([[maybe_unused]] const Device& device) {
 #ifdef EINKORN_SM90A
-  return device.target == 90 ? nullptr : "for compute capability 9.0 only";
+  return device.target == 90 && !device.translated ? nullptr : "for compute capability 9.0 only";
 #else
   return "built without code for sm_90a";
 #endif
@@ -32,10 +33,7 @@ const char* why_not(const GemmCall& c, const Device& device) {
 
 const char* why_not_split(const GemmCall& c, const Device& device) {
   if (const char* why = why_not(c, device)) return why;
-  const GemmPlan split = gemm_sm90_split_plan(c, device);
-  if (split.tile < 0) return "k is too short to be cut, or there are enough tiles";
-  // A tenth of doubt: what a cut costs is harder to foresee than what it saves.
-  return split.cycles > 0.9f * gemm_sm90_plan(c, device).cycles ? "whole tiles are as fast" : nullptr;
+  return gemm_sm90_splits(c, device) ? nullptr : "k is too short to be cut, or there are enough tiles";
 }
 
 const char* why_not_swap(const GemmCall& c, const Device& device) {
@@ -67,16 +65,13 @@ ek_status run_plan(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
   return c.in == EK_DTYPE_BF16 ? with_type(Type<bf16>{}) : with_type(Type<half>{});
 }
 
-ek_status run(const GemmCall& c, const Launch& l) { return run_plan(c, gemm_sm90_plan(c, l.device), l); }
+ek_status run(const GemmCall& c, const Launch& l) {
+  // One tile for all m: the bits of a row are then the same whatever the matrix units do inside.
+  if (l.flags & EK_FLAG_BATCH_INVARIANT) return run_plan(c, gemm_plan_tile(c, l.device, kGemmAnyTile), l);
+  return run_plan(c, gemm_sm90_plan(c, l.device), l);
+}
 
 ek_status run_split(const GemmCall& c, const Launch& l) { return run_plan(c, gemm_sm90_split_plan(c, l.device), l); }
-
-size_t split_workspace(const GemmCall& c, const Device& device) {
-  const GemmPlan plan = gemm_sm90_split_plan(c, device);
-  if (plan.tile < 0) return 0;
-  const GemmTileInfo& t = kGemmTiles[plan.tile];
-  return gemm_streamed_bytes(plan.schedule, gemm_sharing(t.share), t.rows, t.cols);
-}
 
 ek_status run_swap(const GemmCall& c, const Launch& l) {
   const GemmPlan plan = gemm_sm90_swap_plan(c, l.device);
@@ -96,7 +91,7 @@ size_t swap_workspace(const GemmCall& c, const Device& device) {
 }  // namespace
 
 const GemmKernel kGemmSm90 = {sm(90), why_not, run, nullptr, kDeterministic | kBatchInvariant, 0};
-const GemmKernel kGemmSm90Split = {sm(90), why_not_split, run_split, split_workspace, kDeterministic, 0};
+const GemmKernel kGemmSm90Split = {sm(90), why_not_split, run_split, nullptr, kDeterministic, 0};
 const GemmKernel kGemmSm90Swap = {sm(90), why_not_swap, run_swap, swap_workspace, kDeterministic, 0};
 
 }  // namespace ek

@@ -154,7 +154,7 @@ struct GemmSmem {
   char* staging;      // one for each warpgroup
   float* bias;        // one for each warpgroup
   uint64_t* full;     // a stage has been filled
-  uint64_t* empty;    // all readers of a stage, in both blocks of a cluster, are done with it
+  uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
   uint64_t* c_full;   // a warpgroup's part of c is in its staging
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup

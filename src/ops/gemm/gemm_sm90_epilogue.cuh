@@ -229,10 +229,11 @@ class GemmSm90Epilogue {
     if (thread_ != 0) return;
     tma_store_wait_read();
     mbarrier_expect(&smem_.c_full[wg_], Tile::kWgRows * (p_.gated ? kCols / 2 : kCols) * 2);
-    if constexpr (Tile::kTurned) {
-      for (int i = 0; i < Tile::kWgRows / 64 * (kCols / kChunkCols); ++i)
-        tma_load(staging_ + i * Tile::kChunkBytes, &p_.c, row_ + i / (kCols / kChunkCols) * 64,
-                 col_ + i % (kCols / kChunkCols) * kChunkCols, batch_ * p_.c_batch, &smem_.c_full[wg_]);
+    if constexpr (Tile::kTurned && kHoldsC) {
+      constexpr int kChunks = kCols / kChunkCols;
+      for (int i = 0; i < kParts * kChunks; ++i)
+        tma_load(staging_ + i * Tile::kChunkBytes, &p_.c, row_ + i / kChunks * 64, col_ + i % kChunks * kChunkCols,
+                 batch_ * p_.c_batch, &smem_.c_full[wg_]);
     } else {
       const int cols = p_.gated ? kCols / 2 : kCols, width = chunk(cols);
       for (int c = 0; c < cols; c += width)

@@ -30,6 +30,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   const GemmCall c = Tile::kTurned ? gemm_turned(call) : call;
   GemmSm90Params p;
   p.schedule = plan.schedule;
+  p.schedule.divide_by_hand();
   p.epilogue = gemm_epilogue_of(c);
   p.rows = static_cast<int32_t>(c.m);
   p.cols = static_cast<int32_t>(c.n);

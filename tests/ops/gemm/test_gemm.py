@@ -98,3 +98,24 @@ def test_transposed_views(kind):
         x, y = (np.ascontiguousarray(v.T).T if t else v for v, t in ((a, ta), (b, tb)))
         x, y = (torch.from_numpy(v) for v in (x, y)) if torch else (x, y)
         assert np.abs(np.asarray(einkorn.gemm(x, y)) - want).max() < 1e-5
+
+
+def test_batch_invariant_past_all_tiles(device):
+    """The sizes of m at which the fastest tile is another one each time: a row of d has the same bits in all of them."""
+    if not device.startswith("cuda"):
+        pytest.skip("kernels of CUDA")
+    context = einkorn.Context(device, flags=("batch_invariant",))
+    dtypes, n, k, most = (("T", "bf16"), ("D", "bf16")), 1152, 1032, 2187
+    for variant in ({"constant_b": True}, {"beta": 1.0}):
+        case_of = lambda m, v=variant: SPEC.case(dtypes, (m, n, k), 0, (), v, strides="columns:b", seed=0)  # noqa: E731
+        full = Prepared(SPEC, case_of(most))
+        for row in (r.name for r in rows.usable("gemm", device) if r.batch_invariant):
+            try:
+                whole = full.results(full.run(device, row, context))["d"][0]
+            except Refused:
+                continue
+            for m in (1, 17, 64, 129, 257, 513, 729, 1025, 1537):
+                inputs = {name: x if name == "b" else x[:m] for name, x in full.inputs.items()}
+                part = Prepared(SPEC, case_of(m), inputs)
+                got = part.results(part.run(device, row, context))["d"][0]
+                assert got.tobytes() == np.ascontiguousarray(whole[:m]).tobytes(), f"{row}: {m} rows of {most}"
