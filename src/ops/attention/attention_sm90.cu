@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention on Hopper (TMA + wgmma) as a row: which calls it takes. The kernels are built in attention_sm90_<dtype>.cu.
+#include "cuda/hopper.h"
 #include "cuda/launch.h"
 #include "ops/attention/attention_rows.h"
 #include "ops/attention/attention_sm90_run.h"
@@ -23,12 +24,8 @@ const char* why_not_cache(const AttentionCall& c, const KvCache& x) {
 
 }  // namespace
 
-const char* attention_sm90_why_not(const AttentionCall& c, [[maybe_unused]] const Device& device) {
-#ifdef EINKORN_SM90A
-  if (device.target != 90) return "for compute capability 9.0 only";
-#else
-  return "built without code for sm_90a";
-#endif
+const char* attention_sm90_why_not(const AttentionCall& c, const Device& device) {
+  if (const char* why = why_not_wgmma(device)) return why;
   if (c.T != EK_DTYPE_F16 && c.T != EK_DTYPE_BF16) return "for f16 and bf16 only";
   if (c.head_dim > 256 || c.v_dim > 256) return "head_dim or v_dim is more than 256";
   if (c.v_dim % 8 != 0 || c.v_dim == 0) return "v_dim is 0 or not a multiple of 8";

@@ -6,6 +6,8 @@ from harness.attention import AttentionSpec, gather, mask_of, place, sequence
 from harness.dtypes import decode, round_to
 from harness.tolerance import UNIT
 
+SHARDS = 8  # processes of tools/gpu-check
+
 
 # Each mode: the shape of "..." of q, the dims of its own, and the tensors that come with it, for `batch` sequences of
 # q_len queries and at most kv_len keys.

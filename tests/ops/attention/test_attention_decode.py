@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 from harness.attention import AttentionSpec
 
+SHARDS = 6  # processes of tools/gpu-check
+
 
 # Each mode: no leading dims, the dims of its own, and the tensors that come with it.
 def dense(q_len, kv_len, batch, page_size):
