@@ -17,7 +17,7 @@ class TorchArrays:
         self.device = device
         self.dtypes = {
             "f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16,
-            "e4m3": torch.float8_e4m3fn, "i8": torch.int8,
+            "e4m3": torch.float8_e4m3fn, "i8": torch.int8, "i32": torch.int32, "i64": torch.int64,
         }  # fmt: skip
         self.generator = torch.Generator(device=device)
         self.generator.manual_seed(1)
@@ -49,6 +49,10 @@ class TorchArrays:
     def assign(self, dst, src):
         dst.copy_(src)
 
+    def fill(self, dst, values):
+        """A list of numbers, in order."""
+        dst.copy_(self.torch.tensor(values).reshape(dst.shape))
+
 
 class NumpyArrays:
     """The same from NumPy and ml_dtypes."""
@@ -60,7 +64,7 @@ class NumpyArrays:
         self.xp = numpy
         self.dtypes = {
             "f64": numpy.float64, "f32": numpy.float32, "f16": numpy.float16, "bf16": ml_dtypes.bfloat16,
-            "e4m3": ml_dtypes.float8_e4m3fn, "i8": numpy.int8,
+            "e4m3": ml_dtypes.float8_e4m3fn, "i8": numpy.int8, "i32": numpy.int32, "i64": numpy.int64,
         }  # fmt: skip
         self.generator = numpy.random.default_rng(1)
 
@@ -87,3 +91,6 @@ class NumpyArrays:
 
     def assign(self, dst, src):
         dst[...] = src.astype(dst.dtype)
+
+    def fill(self, dst, values):
+        dst[...] = self.xp.array(values).reshape(dst.shape)

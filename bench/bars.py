@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the families are asked to reach on an H200, and whether committed results do. gemm_bars.py has those of gemm."""
+"""What the families are asked to reach on an H200, and whether committed results do. gemm_bars.py and
+attention_bars.py have those of their families."""
 
 from dataclasses import dataclass
 
-from bench import gemm_bars
+from bench import attention_bars, gemm_bars
 
 NOISE = 0.02  # of the board: a bar counts as met within it
 MB = 1e6
+OTHER = ("gemm", "attention")  # families with bars of their own
 BACKWARD = ("rms_norm_backward", "layer_norm_backward")
 
 # op, case, PDL -> microseconds a call, in a graph of 50 dependent calls
@@ -43,7 +45,7 @@ def _bar(what, sign, bound, unit, values):
 
 def bars(results):
     """results: family -> the parsed JSON of bench/run.py."""
-    entries = [e for family, r in results.items() if family != "gemm" for e in r["cases"] if e["selected"]]
+    entries = [e for family, r in results.items() if family not in OTHER for e in r["cases"] if e["selected"]]
     large = [e for e in entries if not e["launch"] and e["dtype"].split("_")[0] == "bf16"]
     forward = [
         e for e in large if "backward" not in e["op"] and not e["op"].endswith("_quant") and e["op"] != "group_norm"
@@ -64,6 +66,7 @@ def bars(results):
         *_launch(entries),
         *_host(results),
         *gemm_bars.bars(results.get("gemm"), _bar),
+        *attention_bars.bars(results.get("attention"), _bar),
     ]  # fmt: skip
     return found
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a PyTorch user would call instead of each op: run as it is (`torch`) and compiled (`torch_compile`).
+"""What a PyTorch user would call instead of each op: run as it is (`torch`), compiled (`torch_compile`), and where PyTorch
+can leave it to cuDNN, so (`cudnn`).
 
 Each function takes the arguments of the op as a namespace and returns its outputs by name. They are written the plain
 way, in the dtype of the inputs; where PyTorch has one function for the op, that function is used. Gradients are what
@@ -8,6 +9,7 @@ autograd gives for the plain forward. bench/run.py sees that their results are r
 
 import torch
 import torch.nn.functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 QMAX = {"e4m3": (448.0, torch.float8_e4m3fn), "i8": (127.0, torch.int8)}
 
@@ -207,15 +209,39 @@ def gemm_pack_gated(a):
     return {"b": torch.stack((a.gate.t(), a.up.t()), 1).flatten(0, 1).t()}
 
 
+def attention(a):
+    # Its causal mask is aligned to the first key: the same as ours where both sides are of one length.
+    others = ("cu_q", "cu_kv", "page_table", "kv_len", "prefix_len", "sinks", "alibi", "lse")
+    masked = a.window_left >= 0 or a.window_right >= 0 or a.softcap or (a.causal and a.q.shape[1] != a.k.shape[1])
+    if masked or any(getattr(a, name) is not None for name in others):
+        raise NotImplementedError("scaled_dot_product_attention has no such mask or layout")
+    q, k, v = (x.transpose(1, 2) for x in (a.q, a.k, a.v))
+    grouped = q.shape[1] != k.shape[1]
+    y = F.scaled_dot_product_attention(q, k, v, is_causal=a.causal, scale=a.scale or None, enable_gqa=grouped)
+    return {"y": y.transpose(1, 2)}
+
+
+def attention_merge(a):
+    y = (a.x * torch.softmax(a.lse, -1)[..., None]).sum(-2)
+    return {"y": y.to(a.y.dtype), "lse_out": torch.logsumexp(a.lse, -1)}
+
+
+def tau_scale(a):
+    for x, tok, table in ((a.q, a.tok_q, a.table_q), (a.v, a.tok_v, a.table_v)):
+        x.mul_((torch.tanh(tok) + table[a.pos])[..., None])
+    return {"q": a.q, "v": a.v}
+
+
 FORWARD = {
     f.__name__: f
     for f in (
         rms_norm, add_rms_norm, rms_norm_gated, layer_norm, add_layer_norm, l2_norm, group_norm, rms_norm_quant,
         add_rms_norm_quant, silu, gelu, relu, relu2, swiglu, geglu, reglu, swiglu_clamped, gelu_gate, swiglu_quant, add,
         mul, scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
-        gemm, gemm_batched, gemm_epilogue, mlp, gemm_pack_gated,
+        gemm, gemm_batched, gemm_epilogue, mlp, gemm_pack_gated, attention, attention_merge, tau_scale,
     )
 }  # fmt: skip
+CUDNN = ("attention",)
 
 
 class Arguments:
@@ -225,14 +251,20 @@ class Arguments:
         self.__dict__.update(values)
 
 
-def has(op):
-    return op.removesuffix("_backward") in FORWARD
+def names(op, compiled):
+    """The baselines of an op."""
+    if op.removesuffix("_backward") not in FORWARD:
+        return []
+    return ["torch", *["cudnn"] * (op in CUDNN), *["torch_compile"] * compiled]
 
 
-def forward(op, compiled):
+def forward(op, name):
     """The forward of an op, or of the op whose gradient it is."""
     plain = FORWARD[op.removesuffix("_backward")]
-    return torch.compile(plain, dynamic=False) if compiled else plain
+    if name == "torch_compile":
+        return torch.compile(plain, dynamic=False)
+    # As a decorator it holds for each call, the one that is captured among them.
+    return sdpa_kernel(SDPBackend.CUDNN_ATTENTION)(plain) if name == "cudnn" else plain
 
 
 def build(op, call, args):

@@ -13,6 +13,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from einkorn_gen import schema  # noqa: E402
 
+from bench import attention  # noqa: E402
 from bench.formulas_gen import FORMULAS, sizeof  # noqa: E402
 
 KEYS = ("model", "lead", "pitch", "give", "tags")
@@ -48,6 +49,11 @@ class Case:
         return {**self.sizes, **self._formula[0]}
 
     @property
+    def result_dims(self):
+        """The dims by which a result speaks of the case."""
+        return attention.dims(self) if attention.is_one(self.op) else self.dims
+
+    @property
     def bytes(self):
         return self._formula[1]
 
@@ -66,6 +72,8 @@ class Case:
     @property
     def label(self):
         """What tells this case from the others of its op and dtype."""
+        if attention.is_one(self.op):
+            return attention.label(self)
         shape = "x".join(str(n) for k, n in self.sizes.items() if k != "rows" or n > 1 or len(self.sizes) == 2)
         words = [shape, *(f"{k}={v:g}" if isinstance(v, float) else f"{k}={v}" for k, v in self.attrs.items())]
         if self.pitch:
@@ -105,6 +113,9 @@ class Case:
 def shrink(case, limit):
     """The same case with rows, or its largest dim, halved until it moves at most `limit` bytes: for runs on a CPU."""
     while case.bytes > limit:
+        if attention.is_one(case.op):
+            case = attention.smaller(case)
+            continue
         sizes = dict(case.sizes)
         name = "rows" if sizes.get("rows", 1) > 1 else max(sizes, key=sizes.get)
         if case.lead:
@@ -138,7 +149,8 @@ def load(family, ops=None, folder=ROOT / "bench" / "cases"):
                 raise CaseError(f"{file}: {name}.{key}: expected give or cases")
         for i, line in enumerate(table["cases"]):
             for one in _expand(line):
-                cases.append(_case(f"{file}: {name}.cases[{i}]", ops[name], {"give": table.get("give", []), **one}))
+                one = attention.line(name, {"give": table.get("give", []), **one})
+                cases.append(_case(f"{file}: {name}.cases[{i}]", ops[name], one))
     seen = {}
     for case in cases:
         key = (case.op.name, case.label, case.dtype, "launch" in case.tags)
@@ -183,14 +195,18 @@ def _case(where, op, line):
     lead = tuple(line.get("lead", ()))
     sizes = {"rows": math.prod(lead) if lead else line.get("rows", 1)} if op.has_lead else {}
     for d in named:
+        if d not in line and all(t.optional and t.name not in line["give"] for t in op.tensors if d in t.dims):
+            sizes[d] = 0  # as in C: only tensors that are absent have it
+            continue
         if d not in line:
             raise CaseError(f"{where}.{d}: missing")
         sizes[d] = line[d]
     if {"m", "n", "k"} <= set(sizes):  # as one speaks of a product
         sizes = {d: sizes[d] for d in sorted(sizes, key=lambda d: (d not in ("batch", "m"), d == "width", d == "k"))}
     dtypes = {v: line.get(v, "bf16" if "bf16" in names else names[0]) for v, names in op.dtypes.items()}
-    if op.combos and "D" in op.dtypes and "D" not in line:
-        dtypes["D"] = dtypes["T"]
+    for other in ("D", "K"):
+        if op.combos and other in op.dtypes and other not in line:
+            dtypes[other] = dtypes["T"]
     layout = line.get("layout", LAYOUTS[0]) if product else ""
     if product and layout not in LAYOUTS:
         raise CaseError(f"{where}.layout: {layout!r} is not one of {', '.join(LAYOUTS)}")

@@ -81,6 +81,26 @@ def geglu_backward(T, rows, width, layout='halves', form='tanh', has=()):
     return {"dim": dim}, 5 * rows * dim * sizeof(T), 18 * rows * dim
 
 
+def attention(T, rows, heads, head_dim, pages, page_size, kv_heads, v_dim, cu_len, seqs, max_pages, causal=False, window_left=-1, window_right=-1, softcap=0.0, scale=0.0, has=()):
+    batch = seqs if 'kv_len' in has or 'prefix_len' in has else max(cu_len - 1, 0) if 'cu_q' in has or 'cu_kv' in has else pages
+    q_len = rows // max(batch, 1)
+    max_kv = page_size // max(batch, 1) if 'cu_kv' in has else page_size * max_pages if 'page_table' in has else page_size
+    return {"batch": batch, "q_len": q_len, "max_kv": max_kv}, (rows * heads + batch * max_kv * kv_heads) * (head_dim + v_dim) * sizeof(T) + (4 * rows * heads if 'lse' in has else 0), 2 * batch * heads * (head_dim + v_dim) * (min(q_len, max_kv) * min(window_left + 1, max_kv) - max(min(q_len, max_kv) + min(window_left + 1 - max_kv, 0), 0) * max(min(q_len, max_kv) + min(window_left + 1 - max_kv, 0) - 1, 0) // 2 if causal and window_left >= 0 else min(q_len, max_kv) * (2 * max_kv + 1 - min(q_len, max_kv)) // 2 if causal else q_len * (min(window_left + 1 + window_right, max_kv) if window_left >= 0 and window_right >= 0 else max_kv))
+
+
+def attention_decode(T, K, batch, q_len, heads, head_dim, pages, page_size, kv_heads, v_dim, max_pages, causal=True, window_left=-1, window_right=-1, softcap=0.0, scale=0.0, has=()):
+    max_kv = page_size * max_pages if 'page_table' in has else page_size
+    return {"max_kv": max_kv}, batch * q_len * heads * (head_dim + v_dim) * sizeof(T) + batch * (min(max_kv, window_left + q_len) if window_left >= 0 else max_kv) * kv_heads * ((head_dim + v_dim) * sizeof(K) + (4 if 'k_scale' in has else 0) + (4 if 'v_scale' in has else 0)), 2 * batch * q_len * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if window_left >= 0 else max_kv)
+
+
+def attention_merge(T, D, rows, states, dim, has=()):
+    return {}, rows * (states * (dim * sizeof(T) + 4) + dim * sizeof(D) + (4 if 'lse_out' in has else 0)), 2 * rows * states * dim
+
+
+def tau_scale(T, P, rows, heads, kv_heads, max_pos, head_dim, v_dim, has=()):
+    return {}, rows * ((2 * heads * head_dim + 2 * kv_heads * v_dim + heads + kv_heads) * sizeof(T) + sizeof(P) + 4 * (heads + kv_heads)), rows * (heads * (head_dim + 8) + kv_heads * (v_dim + 8))
+
+
 def add(T, rows, dim, has=()):
     return {}, 3 * rows * dim * sizeof(T), rows * dim
 
@@ -210,6 +230,10 @@ FORMULAS = {
     "gelu_backward": gelu_backward,
     "swiglu_backward": swiglu_backward,
     "geglu_backward": geglu_backward,
+    "attention": attention,
+    "attention_decode": attention_decode,
+    "attention_merge": attention_merge,
+    "tau_scale": tau_scale,
     "add": add,
     "mul": mul,
     "scale": scale,

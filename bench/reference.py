@@ -8,7 +8,7 @@ methods that torch tensors and NumPy arrays share; `m` is one of bench/arrays.py
 import math
 from types import SimpleNamespace
 
-from bench import products
+from bench import attention, products
 from bench.arrays import ROUNDOFF
 
 
@@ -285,12 +285,13 @@ REFERENCES = {
         swiglu_clamped, gelu_gate, swiglu_quant, silu_backward, gelu_backward, swiglu_backward, geglu_backward, add,
         mul, scale, axpby, cast, softcap, transpose_2d, nchw_to_nhwc, nhwc_to_nchw, upsample_nearest_2x,
     )
-} | products.REFERENCES  # fmt: skip
+} | products.REFERENCES | attention.REFERENCES  # fmt: skip
 
 
 def prepare(m, args):
     """Inputs that must agree with each other: the statistics which a backward op gets from its forward."""
     x = args.get("x")
+    attention.prepare(m, args)
     if args.get("mean") is not None:
         m.assign(args["mean"], m.f64(x).mean(axis=-1))
         centred = m.f64(x) - _mean(m.f64(x))
@@ -303,6 +304,8 @@ def compute(m, op, args, dtypes):
     """Expected outputs of `op` by name. args: its tensors (None where absent) and attributes."""
     if op in products.REFERENCES:
         return products.compute(m, op, args, dtypes)
+    if op in attention.REFERENCES:
+        return attention.compute(m, op, args, dtypes)
     in64 = {k: m.f64(v) if hasattr(v, "shape") else v for k, v in args.items()}
     return REFERENCES[op](m, SimpleNamespace(**in64, **dtypes))
 

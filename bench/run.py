@@ -173,17 +173,18 @@ class Run:
         """The rows again with PDL, where the device has it: no call reads what another writes, and weights are constant."""
         if True not in self.contexts:
             return []
-        steady = [{**args, "constant_b": True} for args in sets]
+        constant = {a.name: True for a in case.op.attrs if a.name == "constant_b"}
+        steady = [{**args, **constant} for args in sets]
+        outputs = [sets[0][t.name] for t in case.tensors() if t.role == "out"]
         found = []
         for row, _ in rows:
             variant = Variant((row, True), [self.forced(case, row, self.call(case, a, True), True) for a in steady])
             # The bits of a plain launch, whatever came right before.
             self.forced(case, row, self.call(case, sets[0]), False)()
-            want = self.arrays.copy(sets[0]["d"])
+            want = [self.arrays.copy(x) for x in outputs]
             for call in (*variant.calls, variant.calls[0]):
                 call()
-            same = bool((sets[0]["d"] == want).all())
-            if same:
+            if all(bool((x == w).all()) for x, w in zip(outputs, want, strict=True)):
                 found.append(variant)
             else:
                 log(f"    {row} is WRONG with PDL, not timed")
@@ -225,9 +226,8 @@ class Run:
             return []
         from bench import baselines
 
-        names = ["torch"] + (["torch_compile"] if "compile" in case.tags and self.compile_left > 0 else [])
         found = []
-        for name in names:
+        for name in baselines.names(case.op.name, "compile" in case.tags and self.compile_left > 0):
             start = time.monotonic()
             try:
                 variant = self.baseline(baselines, case, name, sets, expected, saved)
@@ -264,7 +264,7 @@ class Run:
             self.device.torch._dynamo.reset()
             # A gradient that runs many times must not give away what the forward saved.
             torch._functorch.config.donated_buffer = False
-        forward = baselines.forward(op, name == "torch_compile")
+        forward = baselines.forward(op, name)
         for k, values in saved.items():
             self.arrays.assign(sets[0][k], values)
         calls = [baselines.build(op, forward, {**args, **extra}) for args in sets]
@@ -321,7 +321,7 @@ class Run:
             "case": case.label,
             "model": case.model,
             "dtype": case.dtype,
-            "dims": case.dims,
+            "dims": case.result_dims,
             "attrs": case.attrs,
             "launch": "launch" in case.tags,
             "row": row,
@@ -404,16 +404,16 @@ def dump(result):
 def table(results):
     """The selected rows, one line each."""
     lines = [f"{'op':22}{'case':34}{'dtype':11}{'row':34}{'us':>9}{'TB/s':>7}{'of copy':>8}{'TFLOP/s':>8}"]
-    lines[0] += f"{'torch':>9}{'compiled':>9}{'cublaslt':>9}"
+    others = ("torch", "torch_compile", "cublaslt", "cudnn")
+    lines[0] += "".join(f"{name.removeprefix('torch_'):>9}" for name in others)
     for result in results.values():
         for e in result["cases"]:
             if not e["selected"]:
                 continue
-            b = e["baselines"]
             lines.append(
                 f"{e['op']:22}{e['case'][:33]:34}{e['dtype']:11}{e['row'] + ' +pdl' * e['pdl']:34}{e['us']:9.2f}"
-                f"{e['tb_s']:7.3g}{e['of_ceiling']:8.1%}{e['tflop_s']:8.1f}{b.get('torch', 0):9.1f}"
-                f"{b.get('torch_compile', 0):9.1f}{b.get('cublaslt', 0):9.1f}"
+                f"{e['tb_s']:7.3g}{e['of_ceiling']:8.1%}{e['tflop_s']:8.1f}"
+                + "".join(f"{e['baselines'].get(name, 0):9.1f}" for name in others)
             )
         lines += [f"host: {h['op']} from {h['language']}: {h['ns']} ns beyond a bare launch" for h in result["host"]]
     return "\n".join(lines)

@@ -274,6 +274,120 @@ EK_API ek_status ek_geglu_backward(ek_context* context, const ek_geglu_backward_
 EK_API ek_status ek_geglu_backward_workspace(ek_context* context, const ek_geglu_backward_args* args, size_t* bytes_out);
 
 
+/* ---- attention --------------------------------------------------------------------------------------------------- */
+
+/* y = softmax(s) v for every token and head of q, s the scores of the keys that it sees (schema/attention.toml has
+ * the rule). q's tokens are those of all sequences, one after the other: cu_q says where each begins; without it
+ * all have as many. K and V: packed like q (cu_kv; one page holds them all), paged (page_table, kv_len), or a page
+ * for each sequence, of which the first kv_len tokens count (absent: all). lse: natural log of the sum of exp(s),
+ * a sink counted. */
+typedef struct ek_attention_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* q; /* in: T[..., heads, head_dim] */
+  const ek_tensor* k; /* in: T[pages, page_size, kv_heads, head_dim] */
+  const ek_tensor* v; /* in: T[pages, page_size, kv_heads, v_dim] */
+  const ek_tensor* cu_q; /* in: i32[cu_len]? */
+  const ek_tensor* cu_kv; /* in: i32[cu_len]? */
+  const ek_tensor* page_table; /* in: i32[seqs, max_pages]? */
+  const ek_tensor* kv_len; /* in: i32[seqs]? */
+  const ek_tensor* prefix_len; /* in: i32[seqs]? */
+  const ek_tensor* sinks; /* in: f32[heads]? */
+  const ek_tensor* alibi; /* in: f32[heads]? */
+  const ek_tensor* y; /* out: T[..., heads, v_dim] */
+  const ek_tensor* lse; /* out: f32[..., heads]? strided */
+  int32_t causal;
+  int32_t window_left;
+  int32_t window_right;
+  float softcap;
+  float scale;
+  uint32_t reserved1;
+} ek_attention_args;
+#define EK_ATTENTION_ARGS \
+  { \
+    sizeof(ek_attention_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, 0, -1, \
+    -1, 0.0f, 0.0f, 0 \
+  }
+
+EK_API ek_status ek_attention(ek_context* context, const ek_attention_args* args);
+EK_API ek_status ek_attention_workspace(ek_context* context, const ek_attention_args* args, size_t* bytes_out);
+
+/* attention of the last q_len tokens, 1 to 8, of every sequence over a cache. kv_len, on the device, counts the
+ * tokens in the cache, those of q among them. K and V times k_scale and v_scale are the values: of any granularity
+ * by strides of 0, so a scale for the tensor, for each head (e4m3) or for each token and head (i8, paged like the
+ * cache). */
+typedef struct ek_attention_decode_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* q; /* in: T[batch, q_len, heads, head_dim] */
+  const ek_tensor* k; /* in: K[pages, page_size, kv_heads, head_dim] */
+  const ek_tensor* v; /* in: K[pages, page_size, kv_heads, v_dim] */
+  const ek_tensor* page_table; /* in: i32[batch, max_pages]? */
+  const ek_tensor* kv_len; /* in: i32[batch] */
+  const ek_tensor* prefix_len; /* in: i32[batch]? */
+  const ek_tensor* k_scale; /* in: f32[pages, page_size, kv_heads]? strided */
+  const ek_tensor* v_scale; /* in: f32[pages, page_size, kv_heads]? strided */
+  const ek_tensor* sinks; /* in: f32[heads]? */
+  const ek_tensor* alibi; /* in: f32[heads]? */
+  const ek_tensor* y; /* out: T[batch, q_len, heads, v_dim] */
+  const ek_tensor* lse; /* out: f32[batch, q_len, heads]? strided */
+  int32_t causal;
+  int32_t window_left;
+  int32_t window_right;
+  float softcap;
+  float scale;
+  uint32_t reserved1;
+} ek_attention_decode_args;
+#define EK_ATTENTION_DECODE_ARGS \
+  { \
+    sizeof(ek_attention_decode_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, \
+    1, -1, -1, 0.0f, 0.0f, 0 \
+  }
+
+EK_API ek_status ek_attention_decode(ek_context* context, const ek_attention_decode_args* args);
+EK_API ek_status ek_attention_decode_workspace(ek_context* context, const ek_attention_decode_args* args, size_t* bytes_out);
+
+/* Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of
+ * exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and is not read; without any other y is
+ * 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim]. */
+typedef struct ek_attention_merge_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* x; /* in: T[..., states, dim] */
+  const ek_tensor* lse; /* in: f32[..., states] strided */
+  const ek_tensor* y; /* out: D[..., dim] */
+  const ek_tensor* lse_out; /* out: f32[...]? */
+} ek_attention_merge_args;
+#define EK_ATTENTION_MERGE_ARGS \
+  { \
+    sizeof(ek_attention_merge_args), 0, NULL, NULL, NULL, NULL \
+  }
+
+EK_API ek_status ek_attention_merge(ek_context* context, const ek_attention_merge_args* args);
+EK_API ek_status ek_attention_merge_workspace(ek_context* context, const ek_attention_merge_args* args, size_t* bytes_out);
+
+/* q *= tanh(tok_q) + table_q[pos] and v *= tanh(tok_v) + table_v[pos], one factor for each token and head. q and v
+ * may be views of one packed QKV. pos must be below max_pos. */
+typedef struct ek_tau_scale_args {
+  uint32_t struct_size;
+  uint32_t reserved;
+  const ek_tensor* tok_q; /* in: T[..., heads] strided */
+  const ek_tensor* tok_v; /* in: T[..., kv_heads] strided */
+  const ek_tensor* table_q; /* in: f32[max_pos, heads] strided */
+  const ek_tensor* table_v; /* in: f32[max_pos, kv_heads] strided */
+  const ek_tensor* pos; /* in: P[...] */
+  const ek_tensor* q; /* inout: T[..., heads, head_dim] */
+  const ek_tensor* v; /* inout: T[..., kv_heads, v_dim] */
+} ek_tau_scale_args;
+#define EK_TAU_SCALE_ARGS \
+  { \
+    sizeof(ek_tau_scale_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL \
+  }
+
+EK_API ek_status ek_tau_scale(ek_context* context, const ek_tau_scale_args* args);
+EK_API ek_status ek_tau_scale_workspace(ek_context* context, const ek_tau_scale_args* args, size_t* bytes_out);
+
+
 /* ---- elementwise ------------------------------------------------------------------------------------------------- */
 
 /* y = a + b. An expanded (stride 0) leading dimension broadcasts. */

@@ -36,6 +36,13 @@ __device__ __forceinline__ void ldmatrix(uint32_t (&r)[4], uint32_t smem) {
   }
 }
 
+// An 8 x 8 matrix of 16-bit elements, spread over the lanes as ldmatrix does it, to its transpose.
+__device__ __forceinline__ uint32_t transpose_matrix(uint32_t a) {
+  uint32_t d;
+  asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(d) : "r"(a));
+  return d;
+}
+
 __device__ __forceinline__ uint32_t load_smem_word(uint32_t smem) {
   uint32_t word;
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(smem) : "memory");
@@ -52,11 +59,21 @@ __device__ __forceinline__ void copy_async([[maybe_unused]] uint32_t smem, [[may
                                            [[maybe_unused]] uint32_t bytes) {
   EK_SM80_ASM("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(smem), "l"(global), "r"(bytes) : "memory");
 }
+// The same for one word, or a zero.
+__device__ __forceinline__ void copy_async_word([[maybe_unused]] uint32_t smem, [[maybe_unused]] const void* global,
+                                                [[maybe_unused]] bool exists) {
+  EK_SM80_ASM("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(global), "r"(exists ? 4 : 0) : "memory");
+}
 // Copies since the last commit become a group; copy_wait<n> returns when all but the last n groups of this thread are in.
 __device__ __forceinline__ void copy_commit() { EK_SM80_ASM("cp.async.commit_group;" :: : "memory"); }
 template <int kPending>
 __device__ __forceinline__ void copy_wait() {
   EK_SM80_ASM("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
+}
+
+// A barrier among `threads` threads of a block, by number from 1 on: for warps that share a stage.
+__device__ __forceinline__ void warps_sync(int id, int threads) {
+  asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");
 }
 
 // Nearest TF32, ties away from zero: the hardware would drop the low bits and so be biased.

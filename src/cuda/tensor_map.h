@@ -15,6 +15,7 @@ struct TensorBox {
   int64_t size_x, size_y, size_z;
   int64_t stride_y, stride_z;
   int box_x, box_y;  // what one copy moves; box_x times the element's size is the swizzle: 32, 64 or 128 bytes
+  int64_t size_w = 0, stride_w = 0;  // a fourth dim, outside of z; 0: there is none, and copies have three coordinates
 };
 
 // False where the driver has no tensor maps or refuses this one.

@@ -90,7 +90,16 @@ __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_un
           "r"(smem_address(smem)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(smem_address(barrier)) : "memory");
 }
-// The same into every block of the cluster whose bit is set, at the same place, counted by the barrier of each.
+// The same of a map with four dims.
+__device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
+                                         [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
+                                         [[maybe_unused]] int w, [[maybe_unused]] uint64_t* barrier) {
+  EK_TMA_ASM(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1, {%2, %3, %4, %5}], "
+      "[%6];" ::"r"(smem_address(smem)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(smem_address(barrier)) : "memory");
+}
+// A box of three dims into every block of the cluster whose bit is set, at the same place, counted by the barrier of each.
 __device__ __forceinline__ void tma_load_multicast([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
                                                    [[maybe_unused]] int x, [[maybe_unused]] int y,
                                                    [[maybe_unused]] int z, [[maybe_unused]] uint64_t* barrier,

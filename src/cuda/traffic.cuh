@@ -21,6 +21,11 @@ __device__ __forceinline__ uint4 load_stream(const void* global) {
   return v;
 }
 
+// Brings the line to L2, whatever may still be written to it: allowed before pdl_wait().
+__device__ __forceinline__ void prefetch_l2(const void* global) {
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");
+}
+
 // *p += x; the value before. What this thread has seen written is visible to whoever sees the sum, and the reverse.
 __device__ __forceinline__ uint32_t atomic_add_ordered(uint32_t* p, uint32_t x) {
   uint32_t before;

@@ -47,7 +47,7 @@ const Kernel<AddArgs>* const kAddRows[] = {EK_ROWS(Add)};
 
 
 extern const OpTables<AddArgs> kAddTables;
-const OpTables<AddArgs> kAddTables = {"add", 14, kAddRows, kAddFields, 3};
+const OpTables<AddArgs> kAddTables = {"add", 18, kAddRows, kAddFields, 3};
 
 // ---- mul
 constexpr ek_mul_args kMulDefaults = EK_MUL_ARGS;
@@ -82,7 +82,7 @@ const Kernel<MulArgs>* const kMulRows[] = {EK_ROWS(Mul)};
 
 
 extern const OpTables<MulArgs> kMulTables;
-const OpTables<MulArgs> kMulTables = {"mul", 15, kMulRows, kMulFields, 3};
+const OpTables<MulArgs> kMulTables = {"mul", 19, kMulRows, kMulFields, 3};
 
 // ---- scale
 constexpr ek_scale_args kScaleDefaults = EK_SCALE_ARGS;
@@ -120,7 +120,7 @@ const Kernel<ScaleArgs>* const kScaleRows[] = {EK_ROWS(Scale)};
 
 
 extern const OpTables<ScaleArgs> kScaleTables;
-const OpTables<ScaleArgs> kScaleTables = {"scale", 16, kScaleRows, kScaleFields, 3};
+const OpTables<ScaleArgs> kScaleTables = {"scale", 20, kScaleRows, kScaleFields, 3};
 
 // ---- axpby
 constexpr ek_axpby_args kAxpbyDefaults = EK_AXPBY_ARGS;
@@ -155,7 +155,7 @@ const Kernel<AxpbyArgs>* const kAxpbyRows[] = {EK_ROWS(Axpby)};
 
 
 extern const OpTables<AxpbyArgs> kAxpbyTables;
-const OpTables<AxpbyArgs> kAxpbyTables = {"axpby", 17, kAxpbyRows, kAxpbyFields, 3};
+const OpTables<AxpbyArgs> kAxpbyTables = {"axpby", 21, kAxpbyRows, kAxpbyFields, 3};
 
 // ---- cast
 constexpr ek_cast_args kCastDefaults = EK_CAST_ARGS;
@@ -186,7 +186,7 @@ const Kernel<CastArgs>* const kCastRows[] = {EK_ROWS(Cast)};
 
 
 extern const OpTables<CastArgs> kCastTables;
-const OpTables<CastArgs> kCastTables = {"cast", 18, kCastRows, kCastFields, 4};
+const OpTables<CastArgs> kCastTables = {"cast", 22, kCastRows, kCastFields, 4};
 
 // ---- softcap
 constexpr ek_softcap_args kSoftcapDefaults = EK_SOFTCAP_ARGS;
@@ -227,7 +227,7 @@ const Kernel<SoftcapArgs>* const kSoftcapRows[] = {EK_ROWS(Softcap)};
 
 
 extern const OpTables<SoftcapArgs> kSoftcapTables;
-const OpTables<SoftcapArgs> kSoftcapTables = {"softcap", 19, kSoftcapRows, kSoftcapFields, 3};
+const OpTables<SoftcapArgs> kSoftcapTables = {"softcap", 23, kSoftcapRows, kSoftcapFields, 3};
 
 // ---- transpose_2d
 constexpr ek_transpose_2d_args kTranspose2dDefaults = EK_TRANSPOSE_2D_ARGS;
@@ -258,7 +258,7 @@ const Kernel<Transpose2dArgs>* const kTranspose2dRows[] = {EK_ROWS(Transpose2d)}
 
 
 extern const OpTables<Transpose2dArgs> kTranspose2dTables;
-const OpTables<Transpose2dArgs> kTranspose2dTables = {"transpose_2d", 20, kTranspose2dRows, kTranspose2dFields, 4};
+const OpTables<Transpose2dArgs> kTranspose2dTables = {"transpose_2d", 24, kTranspose2dRows, kTranspose2dFields, 4};
 
 // ---- nchw_to_nhwc
 constexpr ek_nchw_to_nhwc_args kNchwToNhwcDefaults = EK_NCHW_TO_NHWC_ARGS;
@@ -292,7 +292,7 @@ const Kernel<NchwToNhwcArgs>* const kNchwToNhwcRows[] = {EK_ROWS(NchwToNhwc)};
 
 
 extern const OpTables<NchwToNhwcArgs> kNchwToNhwcTables;
-const OpTables<NchwToNhwcArgs> kNchwToNhwcTables = {"nchw_to_nhwc", 21, kNchwToNhwcRows, kNchwToNhwcFields, 5};
+const OpTables<NchwToNhwcArgs> kNchwToNhwcTables = {"nchw_to_nhwc", 25, kNchwToNhwcRows, kNchwToNhwcFields, 5};
 
 // ---- nhwc_to_nchw
 constexpr ek_nhwc_to_nchw_args kNhwcToNchwDefaults = EK_NHWC_TO_NCHW_ARGS;
@@ -326,7 +326,7 @@ const Kernel<NhwcToNchwArgs>* const kNhwcToNchwRows[] = {EK_ROWS(NhwcToNchw)};
 
 
 extern const OpTables<NhwcToNchwArgs> kNhwcToNchwTables;
-const OpTables<NhwcToNchwArgs> kNhwcToNchwTables = {"nhwc_to_nchw", 22, kNhwcToNchwRows, kNhwcToNchwFields, 5};
+const OpTables<NhwcToNchwArgs> kNhwcToNchwTables = {"nhwc_to_nchw", 26, kNhwcToNchwRows, kNhwcToNchwFields, 5};
 
 // ---- upsample_nearest_2x
 constexpr ek_upsample_nearest_2x_args kUpsampleNearest2xDefaults = EK_UPSAMPLE_NEAREST_2X_ARGS;
@@ -377,7 +377,7 @@ const Kernel<UpsampleNearest2xArgs>* const kUpsampleNearest2xRows[] = {EK_ROWS(U
 
 
 extern const OpTables<UpsampleNearest2xArgs> kUpsampleNearest2xTables;
-const OpTables<UpsampleNearest2xArgs> kUpsampleNearest2xTables = {"upsample_nearest_2x", 23, kUpsampleNearest2xRows, kUpsampleNearest2xFields, 9};
+const OpTables<UpsampleNearest2xArgs> kUpsampleNearest2xTables = {"upsample_nearest_2x", 27, kUpsampleNearest2xRows, kUpsampleNearest2xFields, 9};
 
 }  // namespace ek
 

@@ -74,7 +74,7 @@ const Kernel<GemmArgs>* const kGemmRows[] = {EK_ROWS(Gemm)};
 
 
 extern const OpTables<GemmArgs> kGemmTables;
-const OpTables<GemmArgs> kGemmTables = {"gemm", 24, kGemmRows, kGemmFields, 6};
+const OpTables<GemmArgs> kGemmTables = {"gemm", 28, kGemmRows, kGemmFields, 6};
 
 // ---- gemm_batched
 constexpr ek_gemm_batched_args kGemmBatchedDefaults = EK_GEMM_BATCHED_ARGS;
@@ -138,7 +138,7 @@ const Kernel<GemmBatchedArgs>* const kGemmBatchedRows[] = {EK_ROWS(GemmBatched)}
 
 
 extern const OpTables<GemmBatchedArgs> kGemmBatchedTables;
-const OpTables<GemmBatchedArgs> kGemmBatchedTables = {"gemm_batched", 25, kGemmBatchedRows, kGemmBatchedFields, 7};
+const OpTables<GemmBatchedArgs> kGemmBatchedTables = {"gemm_batched", 29, kGemmBatchedRows, kGemmBatchedFields, 7};
 
 // ---- gemm_epilogue
 constexpr ek_gemm_epilogue_args kGemmEpilogueDefaults = EK_GEMM_EPILOGUE_ARGS;
@@ -212,7 +212,7 @@ const Kernel<GemmEpilogueArgs>* const kGemmEpilogueRows[] = {EK_ROWS(GemmEpilogu
 
 
 extern const OpTables<GemmEpilogueArgs> kGemmEpilogueTables;
-const OpTables<GemmEpilogueArgs> kGemmEpilogueTables = {"gemm_epilogue", 26, kGemmEpilogueRows, kGemmEpilogueFields, 9};
+const OpTables<GemmEpilogueArgs> kGemmEpilogueTables = {"gemm_epilogue", 30, kGemmEpilogueRows, kGemmEpilogueFields, 9};
 
 // ---- mlp
 constexpr ek_mlp_args kMlpDefaults = EK_MLP_ARGS;
@@ -278,7 +278,7 @@ const Kernel<MlpArgs>* const kMlpRows[] = {EK_ROWS(Mlp)};
 
 
 extern const OpTables<MlpArgs> kMlpTables;
-const OpTables<MlpArgs> kMlpTables = {"mlp", 27, kMlpRows, kMlpFields, 8};
+const OpTables<MlpArgs> kMlpTables = {"mlp", 31, kMlpRows, kMlpFields, 8};
 
 // ---- gemm_pack_gated
 constexpr ek_gemm_pack_gated_args kGemmPackGatedDefaults = EK_GEMM_PACK_GATED_ARGS;
@@ -316,7 +316,7 @@ const Kernel<GemmPackGatedArgs>* const kGemmPackGatedRows[] = {EK_ROWS(GemmPackG
 
 
 extern const OpTables<GemmPackGatedArgs> kGemmPackGatedTables;
-const OpTables<GemmPackGatedArgs> kGemmPackGatedTables = {"gemm_pack_gated", 28, kGemmPackGatedRows, kGemmPackGatedFields, 4};
+const OpTables<GemmPackGatedArgs> kGemmPackGatedTables = {"gemm_pack_gated", 32, kGemmPackGatedRows, kGemmPackGatedFields, 4};
 
 }  // namespace ek
 

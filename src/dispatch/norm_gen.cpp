@@ -54,7 +54,7 @@ const Kernel<RmsNormArgs>* const kRmsNormRows[] = {EK_ROWS(RmsNorm)};
 
 
 extern const OpTables<RmsNormArgs> kRmsNormTables;
-const OpTables<RmsNormArgs> kRmsNormTables = {"rms_norm", 29, kRmsNormRows, kRmsNormFields, 3};
+const OpTables<RmsNormArgs> kRmsNormTables = {"rms_norm", 33, kRmsNormRows, kRmsNormFields, 3};
 
 // ---- add_rms_norm
 constexpr ek_add_rms_norm_args kAddRmsNormDefaults = EK_ADD_RMS_NORM_ARGS;
@@ -98,7 +98,7 @@ const Kernel<AddRmsNormArgs>* const kAddRmsNormRows[] = {EK_ROWS(AddRmsNorm)};
 
 
 extern const OpTables<AddRmsNormArgs> kAddRmsNormTables;
-const OpTables<AddRmsNormArgs> kAddRmsNormTables = {"add_rms_norm", 30, kAddRmsNormRows, kAddRmsNormFields, 3};
+const OpTables<AddRmsNormArgs> kAddRmsNormTables = {"add_rms_norm", 34, kAddRmsNormRows, kAddRmsNormFields, 3};
 
 // ---- rms_norm_gated
 constexpr ek_rms_norm_gated_args kRmsNormGatedDefaults = EK_RMS_NORM_GATED_ARGS;
@@ -151,7 +151,7 @@ const Kernel<RmsNormGatedArgs>* const kRmsNormGatedRows[] = {EK_ROWS(RmsNormGate
 
 
 extern const OpTables<RmsNormGatedArgs> kRmsNormGatedTables;
-const OpTables<RmsNormGatedArgs> kRmsNormGatedTables = {"rms_norm_gated", 31, kRmsNormGatedRows, kRmsNormGatedFields, 5};
+const OpTables<RmsNormGatedArgs> kRmsNormGatedTables = {"rms_norm_gated", 35, kRmsNormGatedRows, kRmsNormGatedFields, 5};
 
 // ---- layer_norm
 constexpr ek_layer_norm_args kLayerNormDefaults = EK_LAYER_NORM_ARGS;
@@ -195,7 +195,7 @@ const Kernel<LayerNormArgs>* const kLayerNormRows[] = {EK_ROWS(LayerNorm)};
 
 
 extern const OpTables<LayerNormArgs> kLayerNormTables;
-const OpTables<LayerNormArgs> kLayerNormTables = {"layer_norm", 32, kLayerNormRows, kLayerNormFields, 3};
+const OpTables<LayerNormArgs> kLayerNormTables = {"layer_norm", 36, kLayerNormRows, kLayerNormFields, 3};
 
 // ---- add_layer_norm
 constexpr ek_add_layer_norm_args kAddLayerNormDefaults = EK_ADD_LAYER_NORM_ARGS;
@@ -237,7 +237,7 @@ const Kernel<AddLayerNormArgs>* const kAddLayerNormRows[] = {EK_ROWS(AddLayerNor
 
 
 extern const OpTables<AddLayerNormArgs> kAddLayerNormTables;
-const OpTables<AddLayerNormArgs> kAddLayerNormTables = {"add_layer_norm", 33, kAddLayerNormRows, kAddLayerNormFields, 3};
+const OpTables<AddLayerNormArgs> kAddLayerNormTables = {"add_layer_norm", 37, kAddLayerNormRows, kAddLayerNormFields, 3};
 
 // ---- l2_norm
 constexpr ek_l2_norm_args kL2NormDefaults = EK_L2_NORM_ARGS;
@@ -273,7 +273,7 @@ const Kernel<L2NormArgs>* const kL2NormRows[] = {EK_ROWS(L2Norm)};
 
 
 extern const OpTables<L2NormArgs> kL2NormTables;
-const OpTables<L2NormArgs> kL2NormTables = {"l2_norm", 34, kL2NormRows, kL2NormFields, 3};
+const OpTables<L2NormArgs> kL2NormTables = {"l2_norm", 38, kL2NormRows, kL2NormFields, 3};
 
 // ---- group_norm
 constexpr ek_group_norm_args kGroupNormDefaults = EK_GROUP_NORM_ARGS;
@@ -337,7 +337,7 @@ const Kernel<GroupNormArgs>* const kGroupNormRows[] = {EK_ROWS(GroupNorm)};
 
 
 extern const OpTables<GroupNormArgs> kGroupNormTables;
-const OpTables<GroupNormArgs> kGroupNormTables = {"group_norm", 35, kGroupNormRows, kGroupNormFields, 8};
+const OpTables<GroupNormArgs> kGroupNormTables = {"group_norm", 39, kGroupNormRows, kGroupNormFields, 8};
 
 // ---- rms_norm_quant
 constexpr ek_rms_norm_quant_args kRmsNormQuantDefaults = EK_RMS_NORM_QUANT_ARGS;
@@ -392,7 +392,7 @@ const Kernel<RmsNormQuantArgs>* const kRmsNormQuantRows[] = {EK_ROWS(RmsNormQuan
 
 
 extern const OpTables<RmsNormQuantArgs> kRmsNormQuantTables;
-const OpTables<RmsNormQuantArgs> kRmsNormQuantTables = {"rms_norm_quant", 36, kRmsNormQuantRows, kRmsNormQuantFields, 6};
+const OpTables<RmsNormQuantArgs> kRmsNormQuantTables = {"rms_norm_quant", 40, kRmsNormQuantRows, kRmsNormQuantFields, 6};
 
 // ---- add_rms_norm_quant
 constexpr ek_add_rms_norm_quant_args kAddRmsNormQuantDefaults = EK_ADD_RMS_NORM_QUANT_ARGS;
@@ -449,7 +449,7 @@ const Kernel<AddRmsNormQuantArgs>* const kAddRmsNormQuantRows[] = {EK_ROWS(AddRm
 
 
 extern const OpTables<AddRmsNormQuantArgs> kAddRmsNormQuantTables;
-const OpTables<AddRmsNormQuantArgs> kAddRmsNormQuantTables = {"add_rms_norm_quant", 37, kAddRmsNormQuantRows, kAddRmsNormQuantFields, 6};
+const OpTables<AddRmsNormQuantArgs> kAddRmsNormQuantTables = {"add_rms_norm_quant", 41, kAddRmsNormQuantRows, kAddRmsNormQuantFields, 6};
 
 // ---- rms_norm_backward
 constexpr ek_rms_norm_backward_args kRmsNormBackwardDefaults = EK_RMS_NORM_BACKWARD_ARGS;
@@ -496,7 +496,7 @@ const Kernel<RmsNormBackwardArgs>* const kRmsNormBackwardRows[] = {EK_ROWS(RmsNo
 
 
 extern const OpTables<RmsNormBackwardArgs> kRmsNormBackwardTables;
-const OpTables<RmsNormBackwardArgs> kRmsNormBackwardTables = {"rms_norm_backward", 38, kRmsNormBackwardRows, kRmsNormBackwardFields, 3};
+const OpTables<RmsNormBackwardArgs> kRmsNormBackwardTables = {"rms_norm_backward", 42, kRmsNormBackwardRows, kRmsNormBackwardFields, 3};
 
 // ---- layer_norm_backward
 constexpr ek_layer_norm_backward_args kLayerNormBackwardDefaults = EK_LAYER_NORM_BACKWARD_ARGS;
@@ -550,7 +550,7 @@ const Kernel<LayerNormBackwardArgs>* const kLayerNormBackwardRows[] = {EK_ROWS(L
 
 
 extern const OpTables<LayerNormBackwardArgs> kLayerNormBackwardTables;
-const OpTables<LayerNormBackwardArgs> kLayerNormBackwardTables = {"layer_norm_backward", 39, kLayerNormBackwardRows, kLayerNormBackwardFields, 3};
+const OpTables<LayerNormBackwardArgs> kLayerNormBackwardTables = {"layer_norm_backward", 43, kLayerNormBackwardRows, kLayerNormBackwardFields, 3};
 
 }  // namespace ek
 

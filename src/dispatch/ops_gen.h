@@ -167,6 +167,80 @@ struct GegluBackwardArgs {
   int64_t width, dim;
 };
 
+struct AttentionArgs {
+  Tensor q;  // in T[..., heads, head_dim]
+  Tensor k;  // in T[pages, page_size, kv_heads, head_dim]
+  Tensor v;  // in T[pages, page_size, kv_heads, v_dim]
+  Tensor cu_q;  // in i32[cu_len]?
+  Tensor cu_kv;  // in i32[cu_len]?
+  Tensor page_table;  // in i32[seqs, max_pages]?
+  Tensor kv_len;  // in i32[seqs]?
+  Tensor prefix_len;  // in i32[seqs]?
+  Tensor sinks;  // in f32[heads]?
+  Tensor alibi;  // in f32[heads]?
+  Tensor y;  // out T[..., heads, v_dim]
+  Tensor lse;  // out f32[..., heads]? strided
+  bool causal;
+  int32_t window_left;
+  int32_t window_right;
+  float softcap;
+  float scale;
+  ek_dtype T;
+  int32_t lead;   // leading dims
+  int64_t rows;   // their product
+  int64_t heads, head_dim, pages, page_size, kv_heads, v_dim, cu_len, seqs, max_pages, batch, q_len, max_kv;
+};
+
+struct AttentionDecodeArgs {
+  Tensor q;  // in T[batch, q_len, heads, head_dim]
+  Tensor k;  // in K[pages, page_size, kv_heads, head_dim]
+  Tensor v;  // in K[pages, page_size, kv_heads, v_dim]
+  Tensor page_table;  // in i32[batch, max_pages]?
+  Tensor kv_len;  // in i32[batch]
+  Tensor prefix_len;  // in i32[batch]?
+  Tensor k_scale;  // in f32[pages, page_size, kv_heads]? strided
+  Tensor v_scale;  // in f32[pages, page_size, kv_heads]? strided
+  Tensor sinks;  // in f32[heads]?
+  Tensor alibi;  // in f32[heads]?
+  Tensor y;  // out T[batch, q_len, heads, v_dim]
+  Tensor lse;  // out f32[batch, q_len, heads]? strided
+  bool causal;
+  int32_t window_left;
+  int32_t window_right;
+  float softcap;
+  float scale;
+  ek_dtype T;
+  ek_dtype K;
+  int64_t batch, q_len, heads, head_dim, pages, page_size, kv_heads, v_dim, max_pages, max_kv;
+};
+
+struct AttentionMergeArgs {
+  Tensor x;  // in T[..., states, dim]
+  Tensor lse;  // in f32[..., states] strided
+  Tensor y;  // out D[..., dim]
+  Tensor lse_out;  // out f32[...]?
+  ek_dtype T;
+  ek_dtype D;
+  int32_t lead;   // leading dims
+  int64_t rows;   // their product
+  int64_t states, dim;
+};
+
+struct TauScaleArgs {
+  Tensor tok_q;  // in T[..., heads] strided
+  Tensor tok_v;  // in T[..., kv_heads] strided
+  Tensor table_q;  // in f32[max_pos, heads] strided
+  Tensor table_v;  // in f32[max_pos, kv_heads] strided
+  Tensor pos;  // in P[...]
+  Tensor q;  // inout T[..., heads, head_dim]
+  Tensor v;  // inout T[..., kv_heads, v_dim]
+  ek_dtype T;
+  ek_dtype P;
+  int32_t lead;   // leading dims
+  int64_t rows;   // their product
+  int64_t heads, kv_heads, max_pos, head_dim, v_dim;
+};
+
 struct AddArgs {
   Tensor a;  // in T[..., dim]
   Tensor b;  // in T[..., dim]
@@ -490,6 +564,10 @@ extern const Kernel<SiluBackwardArgs> kSiluBackwardCpu[];
 extern const Kernel<GeluBackwardArgs> kGeluBackwardCpu[];
 extern const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[];
 extern const Kernel<GegluBackwardArgs> kGegluBackwardCpu[];
+extern const Kernel<AttentionArgs> kAttentionCpu[];
+extern const Kernel<AttentionDecodeArgs> kAttentionDecodeCpu[];
+extern const Kernel<AttentionMergeArgs> kAttentionMergeCpu[];
+extern const Kernel<TauScaleArgs> kTauScaleCpu[];
 extern const Kernel<AddArgs> kAddCpu[];
 extern const Kernel<MulArgs> kMulCpu[];
 extern const Kernel<ScaleArgs> kScaleCpu[];
@@ -532,6 +610,10 @@ extern const Kernel<SiluBackwardArgs> kSiluBackwardCpu[];
 extern const Kernel<GeluBackwardArgs> kGeluBackwardCpu[];
 extern const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[];
 extern const Kernel<GegluBackwardArgs> kGegluBackwardCpu[];
+extern const Kernel<AttentionArgs> kAttentionCpu[];
+extern const Kernel<AttentionDecodeArgs> kAttentionDecodeCpu[];
+extern const Kernel<AttentionMergeArgs> kAttentionMergeCpu[];
+extern const Kernel<TauScaleArgs> kTauScaleCpu[];
 extern const Kernel<AddArgs> kAddCpu[];
 extern const Kernel<MulArgs> kMulCpu[];
 extern const Kernel<ScaleArgs> kScaleCpu[];
@@ -574,6 +656,10 @@ extern const Kernel<SiluBackwardArgs> kSiluBackwardCpu[];
 extern const Kernel<GeluBackwardArgs> kGeluBackwardCpu[];
 extern const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[];
 extern const Kernel<GegluBackwardArgs> kGegluBackwardCpu[];
+extern const Kernel<AttentionArgs> kAttentionCpu[];
+extern const Kernel<AttentionDecodeArgs> kAttentionDecodeCpu[];
+extern const Kernel<AttentionMergeArgs> kAttentionMergeCpu[];
+extern const Kernel<TauScaleArgs> kTauScaleCpu[];
 extern const Kernel<AddArgs> kAddCpu[];
 extern const Kernel<MulArgs> kMulCpu[];
 extern const Kernel<ScaleArgs> kScaleCpu[];
@@ -616,6 +702,10 @@ extern const Kernel<SiluBackwardArgs> kSiluBackwardCpu[];
 extern const Kernel<GeluBackwardArgs> kGeluBackwardCpu[];
 extern const Kernel<SwigluBackwardArgs> kSwigluBackwardCpu[];
 extern const Kernel<GegluBackwardArgs> kGegluBackwardCpu[];
+extern const Kernel<AttentionArgs> kAttentionCpu[];
+extern const Kernel<AttentionDecodeArgs> kAttentionDecodeCpu[];
+extern const Kernel<AttentionMergeArgs> kAttentionMergeCpu[];
+extern const Kernel<TauScaleArgs> kTauScaleCpu[];
 extern const Kernel<AddArgs> kAddCpu[];
 extern const Kernel<MulArgs> kMulCpu[];
 extern const Kernel<ScaleArgs> kScaleCpu[];
@@ -657,6 +747,10 @@ extern const Kernel<SiluBackwardArgs> kSiluBackwardCuda[];
 extern const Kernel<GeluBackwardArgs> kGeluBackwardCuda[];
 extern const Kernel<SwigluBackwardArgs> kSwigluBackwardCuda[];
 extern const Kernel<GegluBackwardArgs> kGegluBackwardCuda[];
+extern const Kernel<AttentionArgs> kAttentionCuda[];
+extern const Kernel<AttentionDecodeArgs> kAttentionDecodeCuda[];
+extern const Kernel<AttentionMergeArgs> kAttentionMergeCuda[];
+extern const Kernel<TauScaleArgs> kTauScaleCuda[];
 extern const Kernel<AddArgs> kAddCuda[];
 extern const Kernel<MulArgs> kMulCuda[];
 extern const Kernel<ScaleArgs> kScaleCuda[];

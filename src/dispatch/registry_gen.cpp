@@ -49,6 +49,18 @@ extern const DimField kSwigluBackwardFields[];
 extern const OpTables<GegluBackwardArgs> kGegluBackwardTables;
 extern const OpSpec kGegluBackwardSpec;
 extern const DimField kGegluBackwardFields[];
+extern const OpTables<AttentionArgs> kAttentionTables;
+extern const OpSpec kAttentionSpec;
+extern const DimField kAttentionFields[];
+extern const OpTables<AttentionDecodeArgs> kAttentionDecodeTables;
+extern const OpSpec kAttentionDecodeSpec;
+extern const DimField kAttentionDecodeFields[];
+extern const OpTables<AttentionMergeArgs> kAttentionMergeTables;
+extern const OpSpec kAttentionMergeSpec;
+extern const DimField kAttentionMergeFields[];
+extern const OpTables<TauScaleArgs> kTauScaleTables;
+extern const OpSpec kTauScaleSpec;
+extern const DimField kTauScaleFields[];
 extern const OpTables<AddArgs> kAddTables;
 extern const OpSpec kAddSpec;
 extern const DimField kAddFields[];
@@ -143,6 +155,10 @@ const OpEntry kOps[] = {
     {"gelu_backward", count_rows<GeluBackwardArgs, kGeluBackwardTables>, row_of<GeluBackwardArgs, kGeluBackwardTables>, explain_public<GeluBackwardArgs, kGeluBackwardTables, kGeluBackwardSpec>, kGeluBackwardFields, 4},
     {"swiglu_backward", count_rows<SwigluBackwardArgs, kSwigluBackwardTables>, row_of<SwigluBackwardArgs, kSwigluBackwardTables>, explain_public<SwigluBackwardArgs, kSwigluBackwardTables, kSwigluBackwardSpec>, kSwigluBackwardFields, 5},
     {"geglu_backward", count_rows<GegluBackwardArgs, kGegluBackwardTables>, row_of<GegluBackwardArgs, kGegluBackwardTables>, explain_public<GegluBackwardArgs, kGegluBackwardTables, kGegluBackwardSpec>, kGegluBackwardFields, 6},
+    {"attention", count_rows<AttentionArgs, kAttentionTables>, row_of<AttentionArgs, kAttentionTables>, explain_public<AttentionArgs, kAttentionTables, kAttentionSpec>, kAttentionFields, 17},
+    {"attention_decode", count_rows<AttentionDecodeArgs, kAttentionDecodeTables>, row_of<AttentionDecodeArgs, kAttentionDecodeTables>, explain_public<AttentionDecodeArgs, kAttentionDecodeTables, kAttentionDecodeSpec>, kAttentionDecodeFields, 15},
+    {"attention_merge", count_rows<AttentionMergeArgs, kAttentionMergeTables>, row_of<AttentionMergeArgs, kAttentionMergeTables>, explain_public<AttentionMergeArgs, kAttentionMergeTables, kAttentionMergeSpec>, kAttentionMergeFields, 5},
+    {"tau_scale", count_rows<TauScaleArgs, kTauScaleTables>, row_of<TauScaleArgs, kTauScaleTables>, explain_public<TauScaleArgs, kTauScaleTables, kTauScaleSpec>, kTauScaleFields, 8},
     {"add", count_rows<AddArgs, kAddTables>, row_of<AddArgs, kAddTables>, explain_public<AddArgs, kAddTables, kAddSpec>, kAddFields, 3},
     {"mul", count_rows<MulArgs, kMulTables>, row_of<MulArgs, kMulTables>, explain_public<MulArgs, kMulTables, kMulSpec>, kMulFields, 3},
     {"scale", count_rows<ScaleArgs, kScaleTables>, row_of<ScaleArgs, kScaleTables>, explain_public<ScaleArgs, kScaleTables, kScaleSpec>, kScaleFields, 3},
@@ -170,7 +186,7 @@ const OpEntry kOps[] = {
     {"rms_norm_backward", count_rows<RmsNormBackwardArgs, kRmsNormBackwardTables>, row_of<RmsNormBackwardArgs, kRmsNormBackwardTables>, explain_public<RmsNormBackwardArgs, kRmsNormBackwardTables, kRmsNormBackwardSpec>, kRmsNormBackwardFields, 3},
     {"layer_norm_backward", count_rows<LayerNormBackwardArgs, kLayerNormBackwardTables>, row_of<LayerNormBackwardArgs, kLayerNormBackwardTables>, explain_public<LayerNormBackwardArgs, kLayerNormBackwardTables, kLayerNormBackwardSpec>, kLayerNormBackwardFields, 3},
 };
-const int kOpCount = 40;
+const int kOpCount = 44;
 
 }  // namespace ek
 // clang-format on

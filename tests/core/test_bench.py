@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import bars, cases, reference, report  # noqa: E402
+from bench import attention_bars, bars, cases, reference, report  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -40,6 +40,8 @@ def test_every_op_has_a_formula_and_a_reference():
 def test_formulas_agree_with_the_tensors():
     """The least that an op moves is each large tensor once; a formula may leave out weights and statistics."""
     for c in ALL:
+        if "decode" in c.op.name and "window_left" in c.attrs:
+            continue  # of its cache it reads a part
         inout = sum(c.set_bytes_of(t) for t in c.tensors() if t.role == "inout")
         assert c.bytes == pytest.approx(c.set_bytes + inout, rel=0.03, abs=2**20), f"{c.op.name} {c.label}"
         assert c.flops >= 0
@@ -116,7 +118,7 @@ def test_check_knows_the_steps_of_quantized_values():
 def entry(case, us, row, selected=True, pdl=False, **baselines):
     speed = case.bytes / us * 1e-6
     return {
-        "op": case.op.name, "case": case.label, "model": case.model, "dtype": case.dtype, "dims": case.dims,
+        "op": case.op.name, "case": case.label, "model": case.model, "dtype": case.dtype, "dims": case.result_dims,
         "attrs": case.attrs, "launch": "launch" in case.tags, "row": row, "selected": selected, "pdl": pdl, "us": us,
         "bytes": case.bytes, "tb_s": speed, "tflop_s": case.flops / us * 1e-6, "of_ceiling": speed / 4.26, "baselines": baselines,
     }  # fmt: skip
@@ -135,6 +137,9 @@ def results():
             if family == "gemm":
                 others["cublaslt"] = 1.2
                 us = c.flops / 600e6 if c.dims.get("m", 0) > 64 else us
+            if c.op.name in ("attention", "attention_decode"):
+                others["cudnn"] = 1.2
+                us = max(c.flops / 700e6, c.bytes / 4.4e6)
             for pdl in (False, True) if launch or "pdl" in c.tags else (False,):
                 slower = {name: factor * us for name, factor in others.items()}
                 entries.append(entry(c, us, f"{c.op.name}_cuda", pdl=pdl, **slower))
@@ -186,6 +191,64 @@ def test_bars_of_gemm(results):
     assert all(b.value is None for b in bars.bars(results) if b.what.startswith(("gemm", "mlp")))
 
 
+def test_bars_of_attention(results):
+    """Each bar misses when what it speaks of is slow, and only then; of PDL and none the better counts."""
+    cases = results["attention"]["cases"]
+
+    def missed():
+        return [b.what for b in bars.bars(results) if b.what.startswith("attention") and not b.met]
+
+    def slow(factor, case, dtype="bf16", pdl=(False, True)):
+        some = [e for e in cases if (e["case"], e["dtype"]) == (case, dtype) and e["pdl"] in pdl]
+        assert some, case
+        for e in some:
+            e["us"] *= factor
+            e["tb_s"], e["tflop_s"] = e["tb_s"] / factor, e["tflop_s"] / factor
+
+    def only(case, bar, factor=1.5, **what):
+        slow(factor, case, **what)
+        assert missed() == [bar]
+        slow(1 / factor, case, **what)
+
+    assert not missed()
+    only("4x32x32x4096", "attention 4x32x32x4096")
+    only("1x64x8x16384_causal", "attention 1x64x8x16384_causal")
+    only("1x32x8x1024_causal", "attention 1x32x8x1024_causal", 3)
+    only("4x16x8x4096_hd256_causal", "attention, head_dim 256, to cuDNN")
+    only("8x16x16x4096_hd64_causal_window_left=1023", "attention, window of 1024", 3)
+    only("4x32x8x4096_varlen", "attention, varlen, time to that of dense K and V", 1.08)
+    only("4x32x8x4096_page16_causal", "attention, page16, time to that of dense K and V", 1.11)
+    only("64x32x8x1x2048_page64", "attention_decode 64x32x8x1x2048")
+    only("32x32x8x1x4096_page1", "attention_decode, pages of 1, time to that of 64")
+    only("32x32x8x1x4096_page64", "attention_decode 32x32x8x1x4096_page64, e4m3", dtype="bf16_e4m3")
+    only("16x16x2x1x2048_hd512_page64", "attention_decode 16x16x2x1x2048_hd512_page64")
+    slow(1.5, "64x32x8x1x2048_page64", pdl=(False,))
+    assert not missed()
+    (bar,) = [b for b in bars.bars(results) if b.what == "attention_decode 64x32x8x1x2048"]
+    assert bar.where == "64x32x8x1x2048_page64 with PDL"
+    results.pop("attention")
+    found = [b for b in bars.bars(results) if b.what.startswith("attention")]
+    assert len(found) > 25 and all(b.value is None for b in found)
+
+
+def test_cases_of_attention():
+    """Names, the dims of results, and flops of the keys that are seen."""
+    found = {(c.op.name, c.label, c.dtype): c for c in CASES["attention"]}
+    case = found["attention", "4x32x32x4096_causal", "bf16"]
+    assert case.result_dims == {
+        "batch": 4, "heads": 32, "kv_heads": 32, "q_len": 4096, "kv_len": 4096, "head_dim": 128, "page_size": 0,
+    }  # fmt: skip
+    full = 4 * 4 * 32 * 4096**2 * 128
+    assert found["attention", "4x32x32x4096", "bf16"].flops == full
+    assert case.flops == full * 4097 // 8192
+    case = found["attention", "8x16x16x4096_hd64_causal_window_left=1023", "bf16"]
+    assert case.flops == 4 * 8 * 16 * 64 * sum(min(p + 1, 1024) for p in range(4096))
+    case = found["attention_decode", "1x32x32x1x740_hd64_page1", "bf16_e4m3"]
+    assert list(case.result_dims.values()) == [1, 32, 32, 1, 740, 64, 1]
+    for label in attention_bars.GEMMA:
+        assert found["attention_decode", label, "bf16"].bytes > 64e6
+
+
 def test_a_line_of_cases_expands():
     gemm = [c for c in CASES["gemm"] if c.op.name == "gemm"]
     assert len({(c.label, c.dtype) for c in gemm}) == len(gemm) > 150
@@ -219,7 +282,7 @@ def test_report_shows_every_selected_case_and_its_plots(results):
     files = report.outputs({"h200": results})
     page = files["docs/performance.md"]
     assert {p for p in files if p.endswith(".svg")} == {
-        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "gemm", "launch")
+        f"docs/performance/h200_{n}.svg" for n in ("norm", "activation", "elementwise", "gemm", "attention", "launch")
     }
     for op in OPS:
         assert f"| {op.name} |" in page
@@ -227,9 +290,21 @@ def test_report_shows_every_selected_case_and_its_plots(results):
     for name, svg in files.items():
         if name.endswith(".svg"):
             assert svg.startswith("<svg") and name.removeprefix("docs/") in page
+    decode = next(e for e in results["attention"]["cases"] if e["case"] == "8x32x8x1x2048_page64" and e["pdl"])
+    decode |= {"us": 15.0, "tb_s": 4.48}
+    line = "| attention_decode | 8x32x8x1x2048_page64 | bf16 | `attention_decode_cuda` | 15.28 | 15.00 | 4.48 |"
+    assert line in report.outputs({"h200": results})["docs/performance.md"]
     case = results["norm"]["cases"][0]
     results["norm"]["cases"].append({**case, "row": "other", "selected": False, "us": case["us"] / 2})
     assert "faster than the selected" in report.outputs({"h200": results})["docs/performance.md"]
+
+
+def test_a_family_that_was_not_measured_has_no_section(results):
+    for family in ("gemm", "attention"):
+        files = report.outputs({"h200": {k: v for k, v in results.items() if k != family}})
+        assert (
+            f"### {family}" not in files["docs/performance.md"] and f"docs/performance/h200_{family}.svg" not in files
+        )
 
 
 def test_without_results_the_page_has_no_numbers():

@@ -41,7 +41,7 @@ def dense(shape):
     return tuple(strides)
 
 
-def strided(shape, free_last, rng):
+def strided(shape, free_last, rng, gaps=(0, 0, 1, 3, 16, 64)):
     """Strides of a random order of the dims with random gaps; the last dim stays contiguous unless free_last."""
     last = len(shape) - 1
     order = list(rng.permutation(len(shape)))
@@ -52,7 +52,7 @@ def strided(shape, free_last, rng):
     for d in order:
         strides[d] = step
         # Half of the gaps keep 16-byte rows aligned, so that vector rows have something to do as well.
-        step = step * max(shape[d], 1) + int(rng.choice([0, 0, 1, 3, 16, 64]))
+        step = step * max(shape[d], 1) + int(rng.choice(gaps))
     return tuple(strides)
 
 

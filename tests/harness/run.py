@@ -45,7 +45,10 @@ class Prepared:
                 continue
             shape, lead = self.shapes[name], len(case.lead) if "..." in t.dims else 0
             free_last = t.strided or lead == len(shape)
-            if case.strides == "random":
+            own = self.spec.strides(case, name, shape)
+            if own is not None:
+                strides = own
+            elif case.strides == "random":
                 strides = memory.strided(shape, free_last, rng)
             elif case.strides == "broadcast" and t.role == "in":
                 strides = memory.broadcast(shape, lead or self.spec.batch_dims(t), rng)

@@ -2,6 +2,7 @@
 """Every op, called from C with each of its arguments damaged in each way: an error that names it, and nothing written."""
 
 import ctypes
+import re
 
 import numpy as np
 from einkorn.schema import OPS
@@ -10,6 +11,7 @@ from harness.dtypes import ITEMSIZE
 from harness.memory import Arena, dense
 
 I64 = 0 | 64 << 8 | 1 << 16
+F64 = 2 | 64 << 8 | 1 << 16
 
 
 def small_cases(spec):
@@ -73,8 +75,8 @@ class Damaged:
         t.data = None
         yield f"{name} without data", call, name
         call, t = self.tensor(name)
-        t.dtype = I64
-        yield f"{name} of i64", call, name
+        t.dtype = F64 if "i64" in self.schema.dtypes.get(spec.dtype, ()) else I64
+        yield f"{name} of another dtype", call, name
         call, t = self.tensor(name)
         t.device.type = 1 if t.device.type == 2 else 2
         yield f"{name} on another device", call, name
@@ -87,8 +89,10 @@ class Damaged:
     def dims(self, name):
         shape = self.prepared.placed[name].shape
         wrong = [9 * (1,), (*shape, 1), (*shape, 2)]
+        if shape and not self.free(self.schema.tensor(name).dims[-1]):
+            wrong.append((*shape[:-1], shape[-1] + 1))
         if shape:
-            wrong += [(*shape[:-1], shape[-1] + 1), (2**62, *shape[1:]), (-1, *shape[1:]), shape[1:]]
+            wrong += [(2**62, *shape[1:]), (-1, *shape[1:]), shape[1:]]
         for w in wrong:
             call, t = self.tensor(name)
             t.set_dims(w, dense(w) if max((0, *w)) < 2**62 else w)
@@ -97,6 +101,11 @@ class Damaged:
             call, t = self.tensor(name)
             t.shape = None
             yield f"{name} without a shape", call, name
+
+    def free(self, dim):
+        """Whether a dim may have any size: one tensor has it, and no requirement names it (the width of a page table)."""
+        has = [t for t in self.prepared.tensors.values() if dim in t.dims]
+        return len(has) == 1 and dim != "..." and not any(re.search(rf"\b{dim}\b", e) for e in self.schema.require)
 
     def strides(self, name):
         spec, placed = self.schema.tensor(name), self.prepared.placed[name]

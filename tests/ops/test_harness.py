@@ -30,6 +30,16 @@ CASES = [
     ("transpose_2d", "T=f32 lead=2 m=5 n=9"),
     ("gemm", "T=f32 D=f32 m=9 n=17 k=64 beta=2.0 with=c strides=columns:b seed=1"),
     ("gemm_epilogue", "T=bf16 D=bf16 m=9 n=16 k=300 act=gelu_tanh with=bias,residual alias=y:residual"),
+    (
+        "attention",
+        "T=f32 lead=2,5 heads=4 head_dim=40 kv_heads=2 v_dim=24 pages=2 page_size=70 causal=True with=sinks,lse",
+    ),
+    (
+        "attention_decode",
+        "T=bf16 K=i8 heads=4 head_dim=32 kv_heads=2 v_dim=32 batch=3 q_len=2 pages=9 page_size=16"
+        " max_pages=3 window_left=20 with=page_table,prefix_len,k_scale,v_scale,alibi seed=1",
+    ),
+    ("attention_merge", "T=f32 D=bf16 lead=3,2 states=3 dim=33"),
     ("mlp", "T=f16 m=5 n=24 k=40 width=48 act=silu gated=True with=b1,b2"),
 ]
 
@@ -51,8 +61,9 @@ def test_a_wrong_element(prepared):
         view = prepared.placed[name].view(after)
         at = np.unravel_index(np.argmax(np.abs(decode(view, prepared.dtypes[name]))), view.shape)
         if prepared.dtypes[name] == "f32":
-            # The scale of swiglu_quant goes through lean math for 16-bit inputs: see FAST_SIGMOID.
-            view[at] *= 1 + 2.0 ** (-13 if prepared.spec.op == "swiglu_quant" else -16)
+            # The scale of swiglu_quant goes through lean math for 16-bit inputs: see FAST_SIGMOID. Attention turns the
+            # errors of a product into factors.
+            view[at] *= 1 + 2.0 ** (-13 if prepared.spec.op in ("swiglu_quant", "attention") else -16)
         else:
             bits = view.view(np.uint8 if ITEMSIZE[prepared.dtypes[name]] == 1 else np.uint16)
             bits[at] += 3 if bits[at] % 128 < 120 else -3
@@ -113,3 +124,19 @@ def test_case_text():
             for case in spec.cases(group, spec.combos()[0], "smoke"):
                 assert Case.parse(spec.op, str(case)) == case
                 assert spec.legal(case)
+
+
+@pytest.mark.parametrize("change", [{"window_left": 39}, {"softcap": 29.0}, {"scale": 0.1255}, {"window_right": 0}])
+def test_attention_of_other_keys(change):
+    """One key less of forty, or a score a little other, is outside of what bf16 allows."""
+    text = "T=bf16 lead=2,100 heads=4 head_dim=64 kv_heads=2 v_dim=64 pages=2 page_size=100"
+    attrs = {"window_left": 40, "window_right": 1, "softcap": 30.0, "scale": 0.125}
+    spec = all_specs()["attention"]
+    right, wrong = (
+        Case.parse("attention", f"{text} {' '.join(f'{k}={v}' for k, v in a.items())} with=lse")
+        for a in (attrs, attrs | change)
+    )
+    right = Prepared(spec, right)
+    after = perfect(Prepared(spec, wrong, right.inputs))
+    with pytest.raises(AssertionError, match="y: |lse: "):
+        right.check(after)

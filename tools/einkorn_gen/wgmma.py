@@ -2,7 +2,8 @@
 """src/cuda/wgmma_gen.cuh: the matrix instruction of sm_90a, once for each width that a kernel uses. Each is the same line
 with another number of registers."""
 
-WIDTHS = (8, 16, 32, 64, 96, 128, 160, 192, 224, 256)
+WIDTHS = (8, 16, 32, 64, 80, 96, 128, 160, 176, 192, 224, 256)
+REGISTER_WIDTHS = (64, 128, 256)  # with a in registers
 TYPES = {"bf16": "bf16", "half": "f16"}
 
 HEAD = """\
@@ -17,6 +18,9 @@ namespace ek {
 
 template <class T, int N, int kTransA, int kTransB>
 struct Wgmma;
+// The same with a in registers: four words of two elements each, as mma.sync has them for the 16 rows of each warp.
+template <class T, int N, int kTransB>
+struct WgmmaRs;
 """
 
 
@@ -36,6 +40,24 @@ struct Wgmma<{name}, {n}, kTransA, kTransB> {{
 """
 
 
+def wgmma_registers(name, ptx, n):
+    regs = n // 2
+    operands = ", ".join(f"%{i}" for i in range(regs))
+    outputs = ", ".join(f'"+f"(d[{i}])' for i in range(regs))
+    a = ", ".join(f"%{regs + i}" for i in range(4))
+    return f"""
+template <int kTransB>
+struct WgmmaRs<{name}, {n}, kTransB> {{
+  static __device__ __forceinline__ void mma(float (&d)[{regs}], const uint32_t* a, uint64_t b, int scale_d) {{
+    asm volatile("{{\\n.reg .pred p;\\nsetp.ne.b32 p, %{regs + 5}, 0;\\n"
+        "wgmma.mma_async.sync.aligned.m64n{n}k16.f32.{ptx}.{ptx} {{{operands}}}, {{{a}}}, %{regs + 4}, p, 1, 1, %{regs + 6};\\n}}"
+        : {outputs} : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(scale_d), "n"(kTransB));
+  }}
+}};
+"""
+
+
 def render():
     body = "".join(wgmma(name, ptx, n) for name, ptx in TYPES.items() for n in WIDTHS)
+    body += "".join(wgmma_registers(name, ptx, n) for name, ptx in TYPES.items() for n in REGISTER_WIDTHS)
     return HEAD + body + "\n}  // namespace ek\n"

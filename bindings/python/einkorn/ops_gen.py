@@ -29,11 +29,11 @@ ImageLayout = Literal["nchw", "nhwc"]
 
 __all__ = [
     "silu", "gelu", "relu", "relu2", "swiglu", "geglu", "reglu", "swiglu_clamped", "gelu_gate", "swiglu_quant",
-    "silu_backward", "gelu_backward", "swiglu_backward", "geglu_backward", "add", "mul", "scale", "axpby", "cast",
-    "softcap", "transpose_2d", "nchw_to_nhwc", "nhwc_to_nchw", "upsample_nearest_2x", "gemm", "gemm_batched",
-    "gemm_epilogue", "mlp", "gemm_pack_gated", "rms_norm", "add_rms_norm", "rms_norm_gated", "layer_norm",
-    "add_layer_norm", "l2_norm", "group_norm", "rms_norm_quant", "add_rms_norm_quant", "rms_norm_backward",
-    "layer_norm_backward",
+    "silu_backward", "gelu_backward", "swiglu_backward", "geglu_backward", "attention", "attention_decode",
+    "attention_merge", "tau_scale", "add", "mul", "scale", "axpby", "cast", "softcap", "transpose_2d",
+    "nchw_to_nhwc", "nhwc_to_nchw", "upsample_nearest_2x", "gemm", "gemm_batched", "gemm_epilogue", "mlp",
+    "gemm_pack_gated", "rms_norm", "add_rms_norm", "rms_norm_gated", "layer_norm", "add_layer_norm", "l2_norm",
+    "group_norm", "rms_norm_quant", "add_rms_norm_quant", "rms_norm_backward", "layer_norm_backward",
 ]
 
 
@@ -339,6 +339,158 @@ def geglu_backward(
     return _results(dx, dup)
 
 
+def attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    cu_q: Tensor | None = None,
+    cu_kv: Tensor | None = None,
+    page_table: Tensor | None = None,
+    kv_len: Tensor | None = None,
+    prefix_len: Tensor | None = None,
+    sinks: Tensor | None = None,
+    alibi: Tensor | None = None,
+    *,
+    causal: bool = False,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    scale: float = 0.0,
+    y: Tensor | None = None,
+    lse: Tensor | bool | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """y = softmax(s) v for every token and head of q, s the scores of the keys that it sees (schema/attention.toml has
+    the rule). q's tokens are those of all sequences, one after the other: cu_q says where each begins; without it
+    all have as many. K and V: packed like q (cu_kv; one page holds them all), paged (page_table, kv_len), or a page
+    for each sequence, of which the first kv_len tokens count (absent: all). lse: natural log of the sum of exp(s),
+    a sink counted.
+
+    q: in T[..., heads, head_dim]
+    k: in T[pages, page_size, kv_heads, head_dim]
+    v: in T[pages, page_size, kv_heads, v_dim]
+    cu_q: in i32[cu_len]?
+    cu_kv: in i32[cu_len]?
+    page_table: in i32[seqs, max_pages]?
+    kv_len: in i32[seqs]?
+    prefix_len: in i32[seqs]?
+    sinks: in f32[heads]?
+    alibi: in f32[heads]?
+    y: out T[..., heads, v_dim]
+    lse: out f32[..., heads]? strided
+    T: f16, bf16, f32
+    """
+    if y is None:
+        y = _new(q, (*q.shape[:-2], q.shape[-2], v.shape[3]), None)
+    if lse is True:
+        lse = _new(q, (*q.shape[:-2], q.shape[-2]), "f32")
+    _call(14, ctx, q, k, v, cu_q, cu_kv, page_table, kv_len, prefix_len, sinks, alibi, y, lse, causal, window_left, window_right, softcap, scale)
+    return _results(y, lse)
+
+
+def attention_decode(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    kv_len: Tensor,
+    page_table: Tensor | None = None,
+    prefix_len: Tensor | None = None,
+    k_scale: Tensor | None = None,
+    v_scale: Tensor | None = None,
+    sinks: Tensor | None = None,
+    alibi: Tensor | None = None,
+    *,
+    causal: bool = True,
+    window_left: int = -1,
+    window_right: int = -1,
+    softcap: float = 0.0,
+    scale: float = 0.0,
+    y: Tensor | None = None,
+    lse: Tensor | bool | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """attention of the last q_len tokens, 1 to 8, of every sequence over a cache. kv_len, on the device, counts the
+    tokens in the cache, those of q among them. K and V times k_scale and v_scale are the values: of any granularity
+    by strides of 0, so a scale for the tensor, for each head (e4m3) or for each token and head (i8, paged like the
+    cache).
+
+    q: in T[batch, q_len, heads, head_dim]
+    k: in K[pages, page_size, kv_heads, head_dim]
+    v: in K[pages, page_size, kv_heads, v_dim]
+    kv_len: in i32[batch]
+    page_table: in i32[batch, max_pages]?
+    prefix_len: in i32[batch]?
+    k_scale: in f32[pages, page_size, kv_heads]? strided
+    v_scale: in f32[pages, page_size, kv_heads]? strided
+    sinks: in f32[heads]?
+    alibi: in f32[heads]?
+    y: out T[batch, q_len, heads, v_dim]
+    lse: out f32[batch, q_len, heads]? strided
+    T: f16, bf16, f32; K: f16, bf16, f32, e4m3, i8
+    """
+    if y is None:
+        y = _new(q, (q.shape[0], q.shape[1], q.shape[2], v.shape[3]), None)
+    if lse is True:
+        lse = _new(q, (q.shape[0], q.shape[1], q.shape[2]), "f32")
+    _call(15, ctx, q, k, v, page_table, kv_len, prefix_len, k_scale, v_scale, sinks, alibi, y, lse, causal, window_left, window_right, softcap, scale)
+    return _results(y, lse)
+
+
+def attention_merge(
+    x: Tensor,
+    lse: Tensor,
+    *,
+    dtype: Any = None,
+    y: Tensor | None = None,
+    lse_out: Tensor | bool | None = None,
+    ctx: Context | None = None,
+) -> Any:
+    """Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of
+    exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and is not read; without any other y is
+    0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim].
+
+    x: in T[..., states, dim]
+    lse: in f32[..., states] strided
+    y: out D[..., dim]
+    lse_out: out f32[...]?
+    T: f32, f16, bf16; D: f32, f16, bf16
+    dtype: D, where no output of that dtype is given
+    """
+    if y is None:
+        y = _new(x, (*x.shape[:-2], x.shape[-1]), _dtype(dtype, "attention_merge", "dtype", "y"))
+    if lse_out is True:
+        lse_out = _new(lse, x.shape[:-2], None)
+    _call(16, ctx, x, lse, y, lse_out)
+    return _results(y, lse_out)
+
+
+def tau_scale(
+    tok_q: Tensor,
+    tok_v: Tensor,
+    table_q: Tensor,
+    table_v: Tensor,
+    pos: Tensor,
+    q: Tensor,
+    v: Tensor,
+    *,
+    ctx: Context | None = None,
+) -> Any:
+    """q *= tanh(tok_q) + table_q[pos] and v *= tanh(tok_v) + table_v[pos], one factor for each token and head. q and v
+    may be views of one packed QKV. pos must be below max_pos.
+
+    tok_q: in T[..., heads] strided
+    tok_v: in T[..., kv_heads] strided
+    table_q: in f32[max_pos, heads] strided
+    table_v: in f32[max_pos, kv_heads] strided
+    pos: in P[...]
+    q: inout T[..., heads, head_dim]
+    v: inout T[..., kv_heads, v_dim]
+    T: f32, f16, bf16; P: i32, i64
+    """
+    _call(17, ctx, tok_q, tok_v, table_q, table_v, pos, q, v)
+    return q, v
+
+
 def add(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> Any:
     """y = a + b. An expanded (stride 0) leading dimension broadcasts.
 
@@ -350,7 +502,7 @@ def add(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     """
     if y is None:
         y = _new(a, None, None)
-    _call(14, ctx, a, b, y)
+    _call(18, ctx, a, b, y)
     return y
 
 
@@ -365,7 +517,7 @@ def mul(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     """
     if y is None:
         y = _new(a, None, None)
-    _call(15, ctx, a, b, y)
+    _call(19, ctx, a, b, y)
     return y
 
 
@@ -387,7 +539,7 @@ def scale(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(16, ctx, x, by, y, alpha)
+    _call(20, ctx, x, by, y, alpha)
     return y
 
 
@@ -398,7 +550,7 @@ def axpby(x: Tensor, y: Tensor, *, alpha: float = 1.0, beta: float = 1.0, ctx: C
     y: inout T[..., dim]
     T: f32, f16, bf16
     """
-    _call(17, ctx, x, y, alpha, beta)
+    _call(21, ctx, x, y, alpha, beta)
     return y
 
 
@@ -412,7 +564,7 @@ def cast(x: Tensor, *, dtype: Any = None, y: Tensor | None = None, ctx: Context 
     """
     if y is None:
         y = _new(x, None, _dtype(dtype, "cast", "dtype", "y"))
-    _call(18, ctx, x, y)
+    _call(22, ctx, x, y)
     return y
 
 
@@ -426,7 +578,7 @@ def softcap(x: Tensor, *, cap: float = 30.0, y: Tensor | None = None, ctx: Conte
     """
     if y is None:
         y = _new(x, None, None)
-    _call(19, ctx, x, y, cap)
+    _call(23, ctx, x, y, cap)
     return y
 
 
@@ -439,7 +591,7 @@ def transpose_2d(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     """
     if y is None:
         y = _new(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]), None)
-    _call(20, ctx, x, y)
+    _call(24, ctx, x, y)
     return y
 
 
@@ -452,7 +604,7 @@ def nchw_to_nhwc(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     """
     if y is None:
         y = _new(x, (x.shape[0], x.shape[2], x.shape[3], x.shape[1]), None)
-    _call(21, ctx, x, y)
+    _call(25, ctx, x, y)
     return y
 
 
@@ -465,7 +617,7 @@ def nhwc_to_nchw(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     """
     if y is None:
         y = _new(x, (x.shape[0], x.shape[3], x.shape[1], x.shape[2]), None)
-    _call(22, ctx, x, y)
+    _call(26, ctx, x, y)
     return y
 
 
@@ -488,7 +640,7 @@ def upsample_nearest_2x(
         _e2 = 2 * x.shape[2]
         _e3 = 2 * x.shape[3] if layout == "nchw" else x.shape[3]
         y = _new(x, (x.shape[0], _e1, _e2, _e3), None)
-    _call(23, ctx, x, y, layout)
+    _call(27, ctx, x, y, layout)
     return y
 
 
@@ -517,7 +669,7 @@ def gemm(
     """
     if d is None:
         d = _new(a if c is None else c, (a.shape[0], b.shape[1]), _name(dtype))
-    _call(24, ctx, a, b, c, d, alpha, beta, constant_b)
+    _call(28, ctx, a, b, c, d, alpha, beta, constant_b)
     return d
 
 
@@ -545,7 +697,7 @@ def gemm_batched(
     """
     if d is None:
         d = _new(a if c is None else c, (a.shape[0], a.shape[1], b.shape[2]), _name(dtype))
-    _call(25, ctx, a, b, c, d, alpha, beta, constant_b)
+    _call(29, ctx, a, b, c, d, alpha, beta, constant_b)
     return d
 
 
@@ -578,7 +730,7 @@ def gemm_epilogue(
     if y is None:
         _n_out = b.shape[1] // 2 if gated else b.shape[1]
         y = _new(a if residual is None else residual, (a.shape[0], _n_out), _name(dtype))
-    _call(26, ctx, a, b, bias, residual, y, act, gated, out_scale, constant_b)
+    _call(30, ctx, a, b, bias, residual, y, act, gated, out_scale, constant_b)
     return y
 
 
@@ -610,7 +762,7 @@ def mlp(
     """
     if y is None:
         y = _new(x, (x.shape[0], w2.shape[1]), None)
-    _call(27, ctx, x, w1, b1, w2, b2, residual, y, act, gated)
+    _call(31, ctx, x, w1, b1, w2, b2, residual, y, act, gated)
     return y
 
 
@@ -626,7 +778,7 @@ def gemm_pack_gated(gate: Tensor, up: Tensor, *, b: Tensor | None = None, ctx: C
     if b is None:
         _width = 2 * gate.shape[1]
         b = _new(gate, (gate.shape[0], _width), None)
-    _call(28, ctx, gate, up, b)
+    _call(32, ctx, gate, up, b)
     return b
 
 
@@ -654,7 +806,7 @@ def rms_norm(
         y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(29, ctx, x, weight, y, rstd, eps, weight_offset)
+    _call(33, ctx, x, weight, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
 
@@ -683,7 +835,7 @@ def add_rms_norm(
         y = _new(x, None, None)
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(30, ctx, x, weight, residual, y, rstd, eps, weight_offset)
+    _call(34, ctx, x, weight, residual, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
 
@@ -710,7 +862,7 @@ def rms_norm_gated(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(31, ctx, x, z, weight, y, eps, norm_before_gate, group)
+    _call(35, ctx, x, z, weight, y, eps, norm_before_gate, group)
     return y
 
 
@@ -742,7 +894,7 @@ def layer_norm(
         mean = _new(x, x.shape[:-1], "f32")
     if rstd is True:
         rstd = _new(x, x.shape[:-1], "f32")
-    _call(32, ctx, x, weight, bias, y, mean, rstd, eps)
+    _call(36, ctx, x, weight, bias, y, mean, rstd, eps)
     return _results(y, mean, rstd)
 
 
@@ -768,7 +920,7 @@ def add_layer_norm(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(33, ctx, x, weight, bias, residual, y, eps)
+    _call(37, ctx, x, weight, bias, residual, y, eps)
     return y
 
 
@@ -782,7 +934,7 @@ def l2_norm(x: Tensor, *, eps: float = 1e-06, y: Tensor | None = None, ctx: Cont
     """
     if y is None:
         y = _new(x, None, None)
-    _call(34, ctx, x, y, eps)
+    _call(38, ctx, x, y, eps)
     return y
 
 
@@ -809,7 +961,7 @@ def group_norm(
     """
     if y is None:
         y = _new(x, None, None)
-    _call(35, ctx, x, weight, bias, y, groups, eps, layout)
+    _call(39, ctx, x, weight, bias, y, groups, eps, layout)
     return y
 
 
@@ -840,7 +992,7 @@ def rms_norm_quant(
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
-    _call(36, ctx, x, weight, y, scale, eps, weight_offset, group)
+    _call(40, ctx, x, weight, y, scale, eps, weight_offset, group)
     return y, scale
 
 
@@ -872,7 +1024,7 @@ def add_rms_norm_quant(
     if scale is None:
         _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
         scale = _new(x, (*x.shape[:-1], _groups), "f32")
-    _call(37, ctx, x, weight, residual, y, scale, eps, weight_offset, group)
+    _call(41, ctx, x, weight, residual, y, scale, eps, weight_offset, group)
     return y, scale
 
 
@@ -904,7 +1056,7 @@ def rms_norm_backward(
         dx = _new(dy, None, None)
     if dweight is True:
         dweight = _new(dy, (dy.shape[-1],), None)
-    _call(38, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
+    _call(42, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
     return _results(dx, dweight)
 
 
@@ -941,5 +1093,5 @@ def layer_norm_backward(
         dweight = _new(dy, (dy.shape[-1],), None)
     if dbias is True:
         dbias = _new(dy, (dy.shape[-1],), None)
-    _call(39, ctx, dy, x, weight, mean, rstd, dx, dweight, dbias, eps)
+    _call(43, ctx, dy, x, weight, mean, rstd, dx, dweight, dbias, eps)
     return _results(dx, dweight, dbias)

@@ -129,6 +129,67 @@ const Field kGegluBackwardFields[] = {
     {"form", Kind::kEnum, false, false, offsetof(ek_geglu_backward_args, form), 0, kGeluForm},
 };
 
+const ek_attention_args kAttentionDefaults = EK_ATTENTION_ARGS;
+const Field kAttentionFields[] = {
+    {"q", Kind::kTensor, false, false, offsetof(ek_attention_args, q), 0, nullptr},
+    {"k", Kind::kTensor, false, false, offsetof(ek_attention_args, k), 0, nullptr},
+    {"v", Kind::kTensor, false, false, offsetof(ek_attention_args, v), 0, nullptr},
+    {"cu_q", Kind::kTensor, false, false, offsetof(ek_attention_args, cu_q), 0, nullptr},
+    {"cu_kv", Kind::kTensor, false, false, offsetof(ek_attention_args, cu_kv), 0, nullptr},
+    {"page_table", Kind::kTensor, false, false, offsetof(ek_attention_args, page_table), 0, nullptr},
+    {"kv_len", Kind::kTensor, false, false, offsetof(ek_attention_args, kv_len), 0, nullptr},
+    {"prefix_len", Kind::kTensor, false, false, offsetof(ek_attention_args, prefix_len), 0, nullptr},
+    {"sinks", Kind::kTensor, false, false, offsetof(ek_attention_args, sinks), 0, nullptr},
+    {"alibi", Kind::kTensor, false, false, offsetof(ek_attention_args, alibi), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_attention_args, y), 0, nullptr},
+    {"lse", Kind::kTensor, true, false, offsetof(ek_attention_args, lse), 0, nullptr},
+    {"causal", Kind::kBool, false, false, offsetof(ek_attention_args, causal), 0, nullptr},
+    {"window_left", Kind::kI32, false, false, offsetof(ek_attention_args, window_left), 0, nullptr},
+    {"window_right", Kind::kI32, false, false, offsetof(ek_attention_args, window_right), 0, nullptr},
+    {"softcap", Kind::kF32, false, false, offsetof(ek_attention_args, softcap), 0, nullptr},
+    {"scale", Kind::kF32, false, false, offsetof(ek_attention_args, scale), 0, nullptr},
+};
+
+const ek_attention_decode_args kAttentionDecodeDefaults = EK_ATTENTION_DECODE_ARGS;
+const Field kAttentionDecodeFields[] = {
+    {"q", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, q), 0, nullptr},
+    {"k", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, k), 0, nullptr},
+    {"v", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, v), 0, nullptr},
+    {"page_table", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, page_table), 0, nullptr},
+    {"kv_len", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, kv_len), 0, nullptr},
+    {"prefix_len", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, prefix_len), 0, nullptr},
+    {"k_scale", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, k_scale), 0, nullptr},
+    {"v_scale", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, v_scale), 0, nullptr},
+    {"sinks", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, sinks), 0, nullptr},
+    {"alibi", Kind::kTensor, false, false, offsetof(ek_attention_decode_args, alibi), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_attention_decode_args, y), 0, nullptr},
+    {"lse", Kind::kTensor, true, false, offsetof(ek_attention_decode_args, lse), 0, nullptr},
+    {"causal", Kind::kBool, false, false, offsetof(ek_attention_decode_args, causal), 0, nullptr},
+    {"window_left", Kind::kI32, false, false, offsetof(ek_attention_decode_args, window_left), 0, nullptr},
+    {"window_right", Kind::kI32, false, false, offsetof(ek_attention_decode_args, window_right), 0, nullptr},
+    {"softcap", Kind::kF32, false, false, offsetof(ek_attention_decode_args, softcap), 0, nullptr},
+    {"scale", Kind::kF32, false, false, offsetof(ek_attention_decode_args, scale), 0, nullptr},
+};
+
+const ek_attention_merge_args kAttentionMergeDefaults = EK_ATTENTION_MERGE_ARGS;
+const Field kAttentionMergeFields[] = {
+    {"x", Kind::kTensor, false, false, offsetof(ek_attention_merge_args, x), 0, nullptr},
+    {"lse", Kind::kTensor, false, false, offsetof(ek_attention_merge_args, lse), 0, nullptr},
+    {"y", Kind::kTensor, true, false, offsetof(ek_attention_merge_args, y), 0, nullptr},
+    {"lse_out", Kind::kTensor, true, false, offsetof(ek_attention_merge_args, lse_out), 0, nullptr},
+};
+
+const ek_tau_scale_args kTauScaleDefaults = EK_TAU_SCALE_ARGS;
+const Field kTauScaleFields[] = {
+    {"tok_q", Kind::kTensor, false, false, offsetof(ek_tau_scale_args, tok_q), 0, nullptr},
+    {"tok_v", Kind::kTensor, false, false, offsetof(ek_tau_scale_args, tok_v), 0, nullptr},
+    {"table_q", Kind::kTensor, false, false, offsetof(ek_tau_scale_args, table_q), 0, nullptr},
+    {"table_v", Kind::kTensor, false, false, offsetof(ek_tau_scale_args, table_v), 0, nullptr},
+    {"pos", Kind::kTensor, false, false, offsetof(ek_tau_scale_args, pos), 0, nullptr},
+    {"q", Kind::kTensor, true, false, offsetof(ek_tau_scale_args, q), 0, nullptr},
+    {"v", Kind::kTensor, true, false, offsetof(ek_tau_scale_args, v), 0, nullptr},
+};
+
 const ek_add_args kAddDefaults = EK_ADD_ARGS;
 const Field kAddFields[] = {
     {"a", Kind::kTensor, false, false, offsetof(ek_add_args, a), 0, nullptr},
@@ -400,6 +461,14 @@ const OpInfo kOps[] = {
      call_op<ek_swiglu_backward_args, ek_swiglu_backward>, workspace_op<ek_swiglu_backward_args, ek_swiglu_backward_workspace>},
     {"geglu_backward", kGegluBackwardFields, 7, &kGegluBackwardDefaults, sizeof(ek_geglu_backward_args),
      call_op<ek_geglu_backward_args, ek_geglu_backward>, workspace_op<ek_geglu_backward_args, ek_geglu_backward_workspace>},
+    {"attention", kAttentionFields, 17, &kAttentionDefaults, sizeof(ek_attention_args),
+     call_op<ek_attention_args, ek_attention>, workspace_op<ek_attention_args, ek_attention_workspace>},
+    {"attention_decode", kAttentionDecodeFields, 17, &kAttentionDecodeDefaults, sizeof(ek_attention_decode_args),
+     call_op<ek_attention_decode_args, ek_attention_decode>, workspace_op<ek_attention_decode_args, ek_attention_decode_workspace>},
+    {"attention_merge", kAttentionMergeFields, 4, &kAttentionMergeDefaults, sizeof(ek_attention_merge_args),
+     call_op<ek_attention_merge_args, ek_attention_merge>, workspace_op<ek_attention_merge_args, ek_attention_merge_workspace>},
+    {"tau_scale", kTauScaleFields, 7, &kTauScaleDefaults, sizeof(ek_tau_scale_args),
+     call_op<ek_tau_scale_args, ek_tau_scale>, workspace_op<ek_tau_scale_args, ek_tau_scale_workspace>},
     {"add", kAddFields, 3, &kAddDefaults, sizeof(ek_add_args),
      call_op<ek_add_args, ek_add>, workspace_op<ek_add_args, ek_add_workspace>},
     {"mul", kMulFields, 3, &kMulDefaults, sizeof(ek_mul_args),
@@ -453,9 +522,9 @@ const OpInfo kOps[] = {
     {"layer_norm_backward", kLayerNormBackwardFields, 9, &kLayerNormBackwardDefaults, sizeof(ek_layer_norm_backward_args),
      call_op<ek_layer_norm_backward_args, ek_layer_norm_backward>, workspace_op<ek_layer_norm_backward_args, ek_layer_norm_backward_workspace>},
 };
-constexpr size_t kOpCount = 40;
-constexpr int kMaxTensors = 8;
-constexpr size_t kMaxArgsBytes = sizeof(ek_layer_norm_backward_args);
+constexpr size_t kOpCount = 44;
+constexpr int kMaxTensors = 12;
+constexpr size_t kMaxArgsBytes = sizeof(ek_attention_args);
 
 }  // namespace ekpy
 // clang-format on

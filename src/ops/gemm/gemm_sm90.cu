@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The Hopper kernels (TMA + wgmma) as rows: gemm_sm90 (whole tiles), gemm_sm90_split (k cut, for few or odd numbers of
 // tiles) and gemm_sm90_swap (few rows of a). gemm_config.h plans; the tiles are built in gemm_sm90_<layout>_<dtype>.cu.
+#include "cuda/hopper.h"
 #include "cuda/launch.h"
 #include "ops/gemm/gemm_rows.h"
 #include "ops/gemm/gemm_sm90_run.h"
@@ -9,18 +10,8 @@ namespace ek {
 
 namespace {
 
-// wgmma is an instruction of compute capability 9.0 alone, and only of code for sm_90a: anything else is compiled empty,
-// the general code for 9.0 too that a newer GPU can translate.
-const char* not_hopper([[maybe_unused]] const Device& device) {
-#ifdef EINKORN_SM90A
-  return device.target == 90 && !device.translated ? nullptr : "for compute capability 9.0 only";
-#else
-  return "built without code for sm_90a";
-#endif
-}
-
 const char* why_not(const GemmCall& c, const Device& device) {
-  if (const char* why = not_hopper(device)) return why;
+  if (const char* why = why_not_wgmma(device)) return why;
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.out != c.in) {
     if (c.act != EK_ACTIVATION_NONE || c.gated) return "an f32 result of 16-bit inputs with an activation";
@@ -37,7 +28,7 @@ const char* why_not_split(const GemmCall& c, const Device& device) {
 }
 
 const char* why_not_swap(const GemmCall& c, const Device& device) {
-  if (const char* why = not_hopper(device)) return why;
+  if (const char* why = why_not_wgmma(device)) return why;
   if (c.m > kGemmSwapMaxM) return "m is more than 64";
   if (const char* why = gemm_not_tma(c)) return why;
   return c.a.col == 1 ? nullptr : "rows of a are not contiguous";

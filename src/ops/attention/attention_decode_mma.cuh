@@ -1,0 +1,429 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decode with tensor cores on sm_80 and newer. The visible keys of all sequences and kv heads stand in one line of tiles,
+// and every block (one to an SM) takes a stretch of it, found on the device from kv_len: attention_split.h. The tiles of a
+// stretch go round over its groups of warps (mostly one warp each), every group with a ring of its own that cp.async fills,
+// so nobody waits for another until an item ends and the groups' states are added up. An item of several blocks
+// is merged by the one that ends last, in the order of its keys, whoever that is: the bits never depend on it.
+#pragma once
+
+#include "cuda/pdl.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/traffic.cuh"
+#include "ops/attention/attention_decode_tile.cuh"
+
+namespace ek {
+
+struct DecodeSmem {
+  char* ring;       // [groups, stages]
+  float* sums;      // [groups, kMergeRows, kMergeStride]
+  float2* bases;    // [groups, kRows]: maximum and total
+  char* q;          // [kRows, kDim]
+  DecodeRow* rows;  // [kRows]
+  int64_t* first;
+  DecodeSequence* sequences;
+  int* flag;
+};
+
+template <class Plan>
+__device__ __forceinline__ DecodeSmem decode_smem(char* smem, int groups) {
+  DecodeSmem s;
+  s.ring = smem;
+  s.q = s.ring + groups * Plan::kStages * Plan::kStageBytes;
+  s.sums = reinterpret_cast<float*>(s.q + Plan::kRows * Plan::kDim * 2);
+  s.bases = reinterpret_cast<float2*>(s.sums + groups * Plan::kMergeRows * Plan::kMergeStride);
+  s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
+  s.first = reinterpret_cast<int64_t*>(s.sequences + kDecodeBatch);
+  s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
+  s.flag = reinterpret_cast<int*>(s.rows + Plan::kRows);
+  return s;
+}
+
+// What an item is: its kv head, and rows [row, row + rows) of those that share it.
+struct DecodeItem {
+  int kv_head, row, rows;
+};
+__device__ __forceinline__ DecodeItem decode_item(const DecodeParams& p, int head) {
+  if (p.row_blocks == 1) return {head, 0, p.rows};
+  const int kv_head = head / p.row_blocks, row = (head - kv_head * p.row_blocks) * kDecodeRows;
+  return {kv_head, row, min(p.rows - row, kDecodeRows)};
+}
+
+// The query and head of a row.
+struct DecodePlace {
+  int query, head;
+};
+__device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const DecodeItem& item, int row) {
+  if (p.c.seqs.q_len == 1) return {0, item.kv_head * p.group + row + item.row};
+  const int query = (row + item.row) / p.group;
+  return {query, item.kv_head * p.group + row + item.row - query * p.group};
+}
+
+// A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
+__device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
+                                             float4 y, float base, float total) {
+  const AttentionCall& c = p.c;
+  if (c.sinks) {
+    const float sink = c.sinks[at.head] * kLog2e, most = decode_base(fmaxf(base, sink));
+    const float keep = CudaMathFast::exp2(base - most);
+    total = total * keep + CudaMathFast::exp2(sink - most);
+    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
+    base = most;
+  }
+  const float inverse = total == 0.f ? 0.f : 1.f / total;
+  const float v[4] = {y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
+  const int64_t to = sequence * c.y.stride[0] + at.query * c.y.stride[1] + at.head * c.y.stride[2] + column;
+  if (c.T == EK_DTYPE_F16)
+    store_vec(static_cast<half*>(c.y.data) + to, pack<half, 4>(v));
+  else
+    store_vec(static_cast<bf16*>(c.y.data) + to, pack<bf16, 4>(v));
+  if (column == 0 && c.lse.data)
+    static_cast<float*>(
+        c.lse.data)[sequence * c.lse.stride[0] + at.query * c.lse.stride[1] + at.head * c.lse.stride[2]] =
+        total == 0.f ? -INFINITY : (decode_base(base) + log2f(total)) * 0.6931471805599453f;
+}
+
+// Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units.
+__device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
+  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (p.table_lines > 0 && at < p.table_lines * p.c.batch) {
+    const int b = at / p.table_lines;
+    prefetch_l2(p.c.seqs.page_table + b * p.c.seqs.table_stride + (at - b * p.table_lines) * 32);
+  }
+  if (at < p.q_lines) prefetch_l2(static_cast<const char*>(p.c.q.data) + at * 128);
+}
+
+// Lengths to units, for all sequences of the launch: every block finds the same.
+__device__ __forceinline__ void decode_schedule(const DecodeParams& p, const AttentionSplit& split,
+                                                const DecodeSmem& s) {
+  const Sequences& seqs = p.c.seqs;
+  const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
+  for (int b = threadIdx.x; b < batch; b += blockDim.x) {
+    const int64_t q_len = seqs.q_len, kv_len = seqs.kv_count(b), prefix = seqs.prefix(b);
+    const KeyRange keys = visible(p.c.mask, 0, q_len - 1, q_len, kv_len, prefix);
+    s.sequences[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(kv_len),
+                      static_cast<int>(prefix)};
+    s.first[b + 1] = split_units(split, split_tiles(split, keys));
+  }
+  if (batch > 32) __syncthreads();  // else the first warp has them all
+  if (threadIdx.x < 32) {
+    int64_t before = 0;
+    for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
+      int64_t sum = b < batch ? s.first[b + 1] : 0;
+#pragma unroll
+      for (int d = 1; d < 32; d *= 2) {
+        const int64_t other = __shfl_up_sync(0xffffffffu, sum, d);
+        if (lane >= d) sum += other;
+      }
+      sum += before;
+      if (b < batch) s.first[b + 1] = sum;
+      before = __shfl_sync(0xffffffffu, sum, 31);
+    }
+    if (lane == 0) s.first[0] = 0;
+  }
+  __syncthreads();
+}
+
+// The rows of an item, a warp for each: q to shared memory, and what masks and scores need. 8-bit caches are multiplied in
+// f16: each row of q is then brought to a largest value near 2^7 by a power of two, which loses nothing of bf16's range or
+// digits. Rows that do not exist stay as they are: what they hold meets no other row.
+template <class Plan>
+class DecodeQuery {
+ public:
+  __device__ __forceinline__ DecodeQuery(const DecodeParams& p, const DecodeSmem& s) : p_(p), s_(s) {}
+
+  // Asks for the first of the warp's rows.
+  __device__ __forceinline__ void fetch(const AttentionPiece& piece) {
+    item_ = decode_item(p_, piece.head);
+    sequence_ = piece.sequence;
+    load(threadIdx.x / 32);
+  }
+  __device__ __forceinline__ void store() {
+    const int warps = blockDim.x / 32;
+    for (int r = threadIdx.x / 32; r < item_.rows; r += warps) {
+      if (r >= warps) load(r);
+      store(r);
+    }
+  }
+
+ private:
+  using M = typename Plan::M;
+  static constexpr int kPairs = Plan::kDim / 64;
+
+  __device__ __forceinline__ void load(int r) {
+    const AttentionCall& c = p_.c;
+    const int lane = threadIdx.x % 32;
+    if (r >= item_.rows) return;
+    at_ = decode_place(p_, item_, r);
+    const uint32_t* q = reinterpret_cast<const uint32_t*>(
+        static_cast<const char*>(c.q.data) +
+        (sequence_ * c.q.stride[0] + at_.query * c.q.stride[1] + at_.head * c.q.stride[2]) * 2);
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) pairs_[i] = (lane + 32 * i) * 2 < c.head_dim ? q[lane + 32 * i] : 0u;
+  }
+
+  __device__ __forceinline__ void store(int r) {
+    const AttentionCall& c = p_.c;
+    const int lane = threadIdx.x % 32;
+    float factor = p_.factor;
+    if constexpr (Plan::kNarrow) {
+      float values[kPairs][2], most = 0.f;
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) {
+        const float2 pair = __half22float2(*reinterpret_cast<const __half2*>(&pairs_[i]));
+        const bool f16 = c.T == EK_DTYPE_F16;
+        values[i][0] = f16 ? pair.x : __uint_as_float(pairs_[i] << 16);
+        values[i][1] = f16 ? pair.y : __uint_as_float(pairs_[i] & 0xffff0000u);
+#pragma unroll
+        for (int j = 0; j < 2; ++j)
+          if (fabsf(values[i][j]) < INFINITY) most = fmaxf(most, fabsf(values[i][j]));
+      }
+      most = warp_reduce(most, MaxNan());
+      // 2^(7 - exponent) and its inverse, both of them normal numbers
+      const int biased = static_cast<int>(__float_as_uint(most) >> 23);
+      const int exponent = (biased < 14 ? 14 : biased > 247 ? 247 : biased) - 127;
+      const float up = __uint_as_float(static_cast<uint32_t>(127 + 7 - exponent) << 23);
+      factor *= __uint_as_float(static_cast<uint32_t>(127 - 7 + exponent) << 23);
+      if (c.k.scale && !p_.k_tokens) factor *= c.k.scale[item_.kv_head * c.k.scale_head];
+#pragma unroll
+      for (int i = 0; i < kPairs; ++i) pairs_[i] = pack_pair<M>(values[i][0] * up, values[i][1] * up);
+    }
+#pragma unroll
+    for (int i = 0; i < kPairs; ++i) {
+      int pair = lane + 32 * i;
+      if constexpr (Plan::kNarrow) pair = (pair & ~7) | (pair >> 1 & 3) | (pair & 1) << 2;
+      *reinterpret_cast<uint32_t*>(s_.q + decode_chunk<Plan::kDim / 8>(r, pair / 4) + pair % 4 * 4) = pairs_[i];
+    }
+    if (lane == 0) {
+      const DecodeSequence seq = s_.sequences[sequence_];
+      const int q_len = static_cast<int>(c.seqs.q_len);
+      KeyRange keys = {seq.begin, seq.end};
+      if (q_len > 1) keys = visible(c.mask, at_.query, q_len, seq.kv_len, seq.prefix);
+      s_.rows[r] = {factor, c.alibi ? c.alibi[at_.head] * kLog2e : 0.f, at_.query + seq.kv_len - q_len,
+                    static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+    }
+  }
+
+  const DecodeParams& p_;
+  const DecodeSmem& s_;
+  DecodeItem item_;
+  DecodePlace at_;
+  int sequence_ = 0;
+  uint32_t pairs_[kPairs];
+};
+
+// A sum of values that grows by states: most and total as in a state.
+struct DecodeSum {
+  float4 y = {0.f, 0.f, 0.f, 0.f};
+  float most = -INFINITY, total = 0.f;
+
+  template <int N>
+  __device__ __forceinline__ void add(const float2 (&base)[N], const float4 (&x)[N]) {
+    float now = most;
+#pragma unroll
+    for (int i = 0; i < N; ++i) now = fmaxf(now, base[i].x);
+    const float zero = decode_base(now), keep = CudaMathFast::exp2(most - zero);
+    most = now;
+    total *= keep;
+    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float weight = CudaMathFast::exp2(base[i].x - zero);
+      total = fmaf(weight, base[i].y, total);
+      y.x = fmaf(weight, x[i].x, y.x), y.y = fmaf(weight, x[i].y, y.y);
+      y.z = fmaf(weight, x[i].z, y.z), y.w = fmaf(weight, x[i].w, y.w);
+    }
+  }
+};
+
+// All states of an item by one block: threads side by side along columns, `parts` of them to a column where there are few.
+// The order of the sums is that of the keys.
+template <class Plan>
+__device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem& s, const AttentionPiece& piece,
+                                             const AttentionStates& states, int groups) {
+  constexpr int kAtOnce = 8;  // states on the way
+  const DecodeItem item = decode_item(p, piece.head);
+  const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
+  const int threads = blockDim.x, count = static_cast<int>(states.count);
+  const int room = groups * Plan::kMergeRows * Plan::kMergeStride / 6;  // states of one column, 24 bytes each, in sums
+  const int share = (threads < room ? threads : room) / work, parts = share > 1 && count > kAtOnce ? share : 1;
+  const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
+  const int end = min((part + 1) * each, count);
+  for (int at = threadIdx.x - part * work; at < work && part < parts; at += parts > 1 ? work : threads) {
+    const int row = at / columns, column = (at - row * columns) * 4;
+    DecodeSum sum;
+    for (int i = part * each; i < end; i += kAtOnce) {
+      float2 base[kAtOnce];
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int64_t slot = states.slot(min(i + j, end - 1)) * p.slot_rows + row;
+        base[j] = __ldcg(p.bases + slot);
+        x[j] = __ldcg(reinterpret_cast<const float4*>(p.states + slot * p.c.v_dim + column));
+        if (i + j >= end) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+      }
+      sum.add(base, x);
+    }
+    if (parts > 1) {
+      float4* sums = reinterpret_cast<float4*>(s.sums);
+      float2* bases = reinterpret_cast<float2*>(sums + parts * work);
+      sums[threadIdx.x] = sum.y, bases[threadIdx.x] = make_float2(sum.most, sum.total);
+    } else {
+      decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
+    }
+  }
+  __syncthreads();
+  if (parts == 1) return;
+  if (static_cast<int>(threadIdx.x) < work) {
+    const int row = threadIdx.x / columns;
+    const float4* sums = reinterpret_cast<const float4*>(s.sums);
+    const float2* bases = reinterpret_cast<const float2*>(sums + parts * work);
+    DecodeSum sum;
+    for (int i = 0; i < parts; ++i) {
+      const float2 base[1] = {bases[i * work + threadIdx.x]};
+      const float4 x[1] = {sums[i * work + threadIdx.x]};
+      sum.add(base, x);
+    }
+    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y, sum.most,
+                 sum.total);
+  }
+  __syncthreads();  // sums are written again
+}
+
+// The groups' states become one: the item's result, or a state of it in the workspace. q: the next item's rows, on the way.
+template <class Plan>
+__device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem& s, const DecodeBlock& block,
+                                              const AttentionPiece& piece, DecodeTile<Plan>& tile, int group,
+                                              int groups, DecodeQuery<Plan>& next, bool last) {
+  constexpr int kRows = Plan::kMergeRows, kStride = Plan::kMergeStride, kGroups = Plan::kMostGroups;
+  constexpr int kAtOnce = Plan::kSlice * Plan::kRows > 256 * 8 ? 2 : kGroups < 4 ? kGroups : 4;  // more would spill
+  const AttentionCall& c = p.c;
+  const DecodeItem item = decode_item(p, piece.head);
+  const int columns = static_cast<int>(c.v_dim) / 4;
+  const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
+  tile.store_bases(s.bases + group * Plan::kRows);
+  for (int from = 0; from < item.rows; from += kRows) {
+    if (from > 0) __syncthreads();
+    tile.store_sums(s.sums + group * kRows * kStride, from);
+    __syncthreads();
+    for (int at = threadIdx.x; at < kRows * columns; at += blockDim.x) {
+      const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
+      if (row >= item.rows) break;
+      DecodeSum sum;
+#pragma unroll
+      for (int g0 = 0; g0 < kGroups; g0 += kAtOnce) {
+        float2 base[kAtOnce];
+        float4 x[kAtOnce];
+#pragma unroll
+        for (int g = 0; g < kAtOnce; ++g) {
+          const int there = g0 + g < groups ? g0 + g : 0;
+          base[g] = s.bases[there * Plan::kRows + row];
+          x[g] = *reinterpret_cast<const float4*>(s.sums + (there * kRows + line) * kStride + column);
+          if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f);
+        }
+        sum.add(base, x);
+      }
+      sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
+      if (piece.slot < 0) {
+        decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
+      } else {
+        const int64_t slot = piece.slot * p.slot_rows + row;
+        *reinterpret_cast<float4*>(p.states + slot * c.v_dim + column) = sum.y;
+        if (column == 0) p.bases[slot] = make_float2(sum.most, sum.total);
+      }
+    }
+  }
+  if (!last) next.store();
+  __syncthreads();  // sums and bases are written again, q is there
+  if (piece.slot < 0) return;
+
+  // The block that ends last merges.
+  const AttentionStates states = split_states(block.split, block.first, piece.sequence, piece.head, block.share);
+  if (threadIdx.x == 0) {
+    const int64_t index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
+    const bool mine = atomic_add_ordered(&p.counters[index], 1u) + 1 == static_cast<uint32_t>(states.count);
+    if (mine) p.counters[index] = 0;
+    *s.flag = mine;
+  }
+  __syncthreads();
+  if (*s.flag) decode_merge<Plan>(p, s, piece, states, groups);
+}
+
+// Sequences without a visible key: no stretch has them.
+__device__ __forceinline__ void decode_empty(const DecodeParams& p, const DecodeSmem& s) {
+  const int columns = static_cast<int>(p.c.v_dim / 4), work = static_cast<int>(p.c.heads * p.c.seqs.q_len) * columns;
+  for (int b = blockIdx.x; b < p.c.batch; b += gridDim.x) {
+    if (s.first[b + 1] != s.first[b]) continue;
+    for (int i = threadIdx.x; i < work; i += blockDim.x) {
+      const int row = i / columns, query = row / static_cast<int>(p.c.heads);
+      decode_write(p, b, {query, row - query * static_cast<int>(p.c.heads)}, (i - row * columns) * 4,
+                   make_float4(0.f, 0.f, 0.f, 0.f), -INFINITY, 0.f);
+    }
+  }
+}
+
+template <class Plan>
+__device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) {
+  const int warp = threadIdx.x / 32, groups = blockDim.x / (32 * Plan::kSlices), group = warp / Plan::kSlices;
+  const int slice = warp % Plan::kSlices, batch = static_cast<int>(p.c.batch);
+  const DecodeSmem s = decode_smem<Plan>(smem, groups);
+  AttentionSplit split = p.split;
+  split.tile = Plan::kKeys;  // known to the compiler: shifts in place of divisions
+  decode_schedule(p, split, s);
+  const int64_t total = s.first[batch], share = split_share(split, total), begin = share * blockIdx.x;
+  const DecodeBlock block = {
+      split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
+  decode_empty(p, s);
+  if (begin >= total) return;
+
+  // The first queries, and the ring: kStages - 1 tiles are on the way before the first is needed.
+  AttentionPiece piece = block.piece();
+  DecodeQuery<Plan> query(p, s);
+  query.fetch(piece);
+  const uint32_t ring = smem_address(s.ring + group * Plan::kStages * Plan::kStageBytes);
+  DecodeLoader<Plan> loader(p, block, piece, group, groups, slice);
+#pragma unroll 1
+  for (int i = 0; i < Plan::kStages - 1; ++i) loader.issue(ring + i * Plan::kStageBytes);
+  int stage = 0, fill = Plan::kStages - 1;
+  query.store();
+  __syncthreads();
+
+  for (int64_t unit = begin; unit < block.end;) {
+    const DecodeSequence seq = s.sequences[piece.sequence];
+    const int64_t q_len = p.c.seqs.q_len;
+    KeyRange all = {seq.begin, seq.end};
+    if (q_len > 1) all = visible_to_all(p.c.mask, 0, q_len - 1, q_len, seq.kv_len, seq.prefix);
+    const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
+    const int base = seq.begin / Plan::kKeys * Plan::kKeys;
+    DecodeTile<Plan> tile;
+    tile.begin(smem_address(s.q), s.rows, slice);
+    for (int i = piece.tile_begin + group; i < piece.tile_end; i += groups) {
+      // The tile is there, and everyone has left the stage that is filled next
+      copy_wait<Plan::kStages - 2>();
+      if constexpr (Plan::kSlices > 1)
+        warps_sync(1 + group, 32 * Plan::kSlices);
+      else
+        __syncwarp();
+      loader.issue(ring + fill * Plan::kStageBytes);
+      const int key = base + i * Plan::kKeys;
+      tile.step(p, ring + stage * Plan::kStageBytes, key, key < all_begin || key + Plan::kKeys > all_end);
+      stage = stage + 1 == Plan::kStages ? 0 : stage + 1;
+      fill = fill + 1 == Plan::kStages ? 0 : fill + 1;
+    }
+    unit += piece.units;
+    const AttentionPiece done = piece;
+    if (unit < block.end) query.fetch(piece = block.next(done, unit));
+    decode_finish<Plan>(p, s, block, done, tile, group, groups, query, unit >= block.end);
+  }
+  copy_wait<0>();
+}
+
+template <class Plan>
+__global__ void __launch_bounds__(Plan::kWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(128) char smem[];
+  decode_prefetch(p);
+  pdl_wait();
+  pdl_launch();
+  if constexpr (kHasAsyncCopy) decode_block<Plan>(p, smem);
+}
+
+}  // namespace ek

@@ -1,0 +1,329 @@
+// SPDX-License-Identifier: Apache-2.0
+// One warp's softmax and sum of values, tile by tile, for 8 or 16 rows (queries times the heads of a group). Keys and
+// columns of V are the 16 rows of an mma, the rows of q its 8 columns: so few queries waste nothing. Lane l has keys, or
+// columns, l / 4 and l / 4 + 8, and rows 2 (l % 4), + 1 of every eight. Scores are exponents of 2.
+// 8-bit caches: four bytes of a chunk lie side by side in a lane, so q is stored in the order that makes them columns
+// 2 c, 2 c + 1, 2 c + 8, 2 c + 9 of a product; values are turned in pairs of bytes, so that the even columns of 16 are the
+// first 8 of an mma and the odd ones the others.
+#pragma once
+
+#include <cuda_fp8.h>
+
+#include "cuda/math.cuh"
+#include "cuda/vec.cuh"
+#include "ops/attention/attention_decode_load.cuh"
+
+namespace ek {
+
+// What masks and scores need of a row.
+struct DecodeRow {
+  float factor;  // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
+  float slope;   // ALiBi, for exponents of 2
+  int position, begin, end;
+};
+
+constexpr float kLog2e = 1.4426950408889634f;
+
+// 0 in place of -inf, of which inf - inf would make NaN.
+__device__ __forceinline__ float decode_base(float most) { return most == -INFINITY ? 0.f : most; }
+
+// Four bytes to two pairs of f16: (0, 1) and (2, 3). Exact.
+template <class K>
+__device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& high) {
+  if constexpr (std::is_same_v<K, e4m3>) {
+    const __half2_raw a = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bytes & 0xffff), __NV_E4M3);
+    const __half2_raw b = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bytes >> 16), __NV_E4M3);
+    low = a.x | static_cast<uint32_t>(a.y) << 16, high = b.x | static_cast<uint32_t>(b.y) << 16;
+  } else {
+    // 1024 + (x + 128) is 0x6400 with the byte x ^ 0x80 in its low bits.
+    const uint32_t shifted = bytes ^ 0x80808080u, offset = 0x64806480u;
+    const uint32_t a = __byte_perm(shifted, 0x64646464u, 0x4140), b = __byte_perm(shifted, 0x64646464u, 0x4342);
+    const __half2 zero = *reinterpret_cast<const __half2*>(&offset);
+    const __half2 x = __hsub2(*reinterpret_cast<const __half2*>(&a), zero);
+    const __half2 y = __hsub2(*reinterpret_cast<const __half2*>(&b), zero);
+    low = *reinterpret_cast<const uint32_t*>(&x), high = *reinterpret_cast<const uint32_t*>(&y);
+  }
+}
+
+template <class M>
+__device__ __forceinline__ uint32_t pack_pair(float a, float b) {
+  if constexpr (std::is_same_v<M, half>) {
+    const __half2 pair = __floats2half2_rn(a, b);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  } else {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
+    return *reinterpret_cast<const uint32_t*>(&pair);
+  }
+}
+
+template <class Plan>
+class DecodeTile {
+ public:
+  using M = typename Plan::M;
+  using K = typename Plan::K;
+  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kKeys / 16, kColumns = Plan::kSlice / 16;
+  static constexpr int kEights = Plan::kRows / 8;  // of rows
+
+  // q: [kRows, kDim] in shared memory.
+  __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int slice) {
+    const int lane = threadIdx.x % 32;
+    slice_ = slice, rows_ = rows;
+    q_ = q + decode_chunk<Plan::kDim / 8>(lane % 8, lane / 8);
+    k_ = decode_chunk<Plan::kChunks>(lane % 16, lane / 16);
+    v_ = Plan::kNarrow ? k_ : decode_chunk<Plan::kChunks>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    v_ += slice * Plan::kSlice * static_cast<int>(sizeof(K));
+    if constexpr (Plan::kKeepQ)
+#pragma unroll
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int i = 0; i < kSteps; i += 2) load_q(n, i, q_kept_[n][i / 2]);
+#pragma unroll
+    for (int n = 0; n < kEights; ++n) {
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        factor_[n][r] = rows[row(n, r)].factor;
+        most_[n][r] = -INFINITY, total_[n][r] = 0.f;
+      }
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) o_[i][n][e] = 0.f;
+    }
+  }
+
+  // The tile at `stage`, whose first key is `key`. masked: not every row sees every key.
+  __device__ __forceinline__ void step(const DecodeParams& p, uint32_t stage, int key, bool masked) {
+    float s[kBlocks][kEights][4];
+    scores(stage, s);
+    const uint32_t scales = stage + 2 * Plan::kTileBytes;
+    finish_scores(p, scales, key, masked, s);
+    weights(p, scales + Plan::kScaleBytes, s);
+    values(stage + Plan::kTileBytes, s);
+  }
+
+  // Maxima and totals of all rows, to bases[row].
+  __device__ __forceinline__ void store_bases(float2* bases) {
+#pragma unroll
+    for (int n = 0; n < kEights; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float total = total_[n][r];
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
+        if (threadIdx.x % 32 < 4 && slice_ == 0) bases[row(n, r)] = make_float2(most_[n][r], total);
+      }
+  }
+  // The sums of values of rows [from, from + kMergeRows) as f32 lines in shared memory.
+  __device__ __forceinline__ void store_sums(float* lines, int from) const {
+    const int j = threadIdx.x % 32 / 4;
+#pragma unroll
+    for (int n = 0; n < kEights; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const int line = row(n, r) - from;
+        if (line < 0 || line >= Plan::kMergeRows) continue;
+        float* to = lines + line * Plan::kMergeStride + slice_ * Plan::kSlice;
+#pragma unroll
+        for (int i = 0; i < kColumns; ++i) {
+          if constexpr (Plan::kNarrow)
+            *reinterpret_cast<float2*>(to + i * 16 + j * 2) = make_float2(o_[i][n][r], o_[i][n][r + 2]);
+          else
+            to[i * 16 + j] = o_[i][n][r], to[i * 16 + j + 8] = o_[i][n][r + 2];
+        }
+      }
+  }
+
+ private:
+  static __device__ __forceinline__ int row(int n, int r) { return n * 8 + threadIdx.x % 4 * 2 + r; }
+
+  // Two steps of q's product.
+  __device__ __forceinline__ void load_q(int n, int step, uint32_t (&b)[4]) const {
+    ldmatrix<false>(b, decode_chunk_on<Plan::kDim / 8>(q_, 2 * step) + n * 8 * Plan::kDim * 2);
+  }
+
+  // s = k q
+  __device__ __forceinline__ void scores(uint32_t tile, float (&s)[kBlocks][kEights][4]) const {
+    // Sums of every other step, where there are few products side by side: half as long a chain of them
+    constexpr bool kTwoChains = kEights == 1;
+    float odd[kBlocks][kEights][4] = {};
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][n][e] = 0.f;
+#pragma unroll
+    for (int step = 0; step < kSteps; step += 2) {
+      uint32_t q[kEights][4];
+#pragma unroll
+      for (int n = 0; n < kEights; ++n) {
+        if constexpr (Plan::kKeepQ) {
+#pragma unroll
+          for (int e = 0; e < 4; ++e) q[n][e] = q_kept_[n][step / 2][e];
+        } else {
+          load_q(n, step, q[n]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i) {
+        const uint32_t at = tile + k_ + i * 16 * Plan::kRowBytes;
+        uint32_t a[2][4];
+        if constexpr (Plan::kNarrow) {
+          uint32_t bytes[4];  // keys 0-7, 8-15 of a chunk, then of the next one: each is a product's 16 columns
+          ldmatrix<false>(bytes, decode_chunk_on<Plan::kChunks>(at, step));
+#pragma unroll
+          for (int e = 0; e < 4; ++e) widen<K>(bytes[e], a[e / 2][e % 2], a[e / 2][e % 2 + 2]);
+        } else {
+          ldmatrix<false>(a[0], decode_chunk_on<Plan::kChunks>(at, 2 * step));
+          ldmatrix<false>(a[1], decode_chunk_on<Plan::kChunks>(at, 2 * step + 2));
+        }
+#pragma unroll
+        for (int n = 0; n < kEights; ++n) {
+          mma<M>(s[i][n], a[0], q[n][0], q[n][1]);
+          mma<M>(kTwoChains ? odd[i][n] : s[i][n], a[1], q[n][2], q[n][3]);
+        }
+      }
+    }
+    if constexpr (kTwoChains)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][0][e] += odd[i][0][e];
+  }
+
+  // Scales, softcap, ALiBi, and -inf for what a row does not see.
+  __device__ __forceinline__ void finish_scores(const DecodeParams& p, [[maybe_unused]] uint32_t k_scales, int key,
+                                                bool masked, float (&s)[kBlocks][kEights][4]) const {
+    const int j = threadIdx.x % 32 / 4;
+    if constexpr (Plan::kNarrow) {
+      if (p.k_tokens)
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const float scale = __uint_as_float(load_smem_word(k_scales + (i * 8 + j) * 4));
+#pragma unroll
+          for (int n = 0; n < kEights; ++n) s[i / 2][n][i % 2 * 2] *= scale, s[i / 2][n][i % 2 * 2 + 1] *= scale;
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int e = 0; e < 4; ++e) s[i][n][e] *= factor_[n][e % 2];
+    if (!masked && !p.special) return;
+    if (p.c.softcap > 0.f)
+#pragma unroll
+      for (int i = 0; i < kBlocks; ++i)
+#pragma unroll
+        for (int n = 0; n < kEights; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) s[i][n][e] = p.c.softcap * kLog2e * CudaMathFast::tanh(s[i][n][e]);
+    if (!masked && !p.c.alibi) return;
+#pragma unroll
+    for (int n = 0; n < kEights; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        const DecodeRow at = rows_[row(n, r)];
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const int k = key + i * 8 + j;
+          float& x = s[i / 2][n][i % 2 * 2 + r];
+          x -= at.slope * fabsf(static_cast<float>(at.position - k));
+          if (k < at.begin || k >= at.end) x = -INFINITY;
+        }
+      }
+  }
+
+  // Softmax so far: s becomes weights, times the scales of values that each token has. The base is then the largest of
+  // weight times scale, so that no product exceeds 1 and the largest keep all digits in f16.
+  __device__ __forceinline__ void weights(const DecodeParams& p, [[maybe_unused]] uint32_t v_scales,
+                                          float (&s)[kBlocks][kEights][4]) {
+    const int j = threadIdx.x % 32 / 4;
+    const bool scaled = Plan::kNarrow && p.v_tokens;
+    float scale[kBlocks * 2], size[kBlocks * 2];
+    if (scaled)
+#pragma unroll
+      for (int i = 0; i < kBlocks * 2; ++i) {
+        scale[i] = __uint_as_float(load_smem_word(v_scales + (i * 8 + j) * 4));
+        size[i] = __log2f(fmaxf(fabsf(scale[i]), 0x1p-40f));
+      }
+    float keep[kEights][2];
+    bool moved = false;
+#pragma unroll
+    for (int n = 0; n < kEights; ++n)
+#pragma unroll
+      for (int r = 0; r < 2; ++r) {
+        float now = most_[n][r];
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          const float x = s[i / 2][n][i % 2 * 2 + r];
+          now = fmaxf(now, scaled ? x + size[i] : x);
+        }
+#pragma unroll
+        for (int d = 4; d < 32; d *= 2) now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, d));
+        const float base = decode_base(now);
+        keep[n][r] = CudaMathFast::exp2(most_[n][r] - base);
+        moved |= now != most_[n][r];
+        most_[n][r] = now;
+        float sum = 0.f;
+#pragma unroll
+        for (int i = 0; i < kBlocks * 2; ++i) {
+          float& x = s[i / 2][n][i % 2 * 2 + r];
+          x = CudaMathFast::exp2(x - base);
+          sum += x;
+          if (scaled) x *= scale[i];
+        }
+        total_[n][r] = fmaf(total_[n][r], keep[n][r], sum);
+      }
+    if (__any_sync(0xffffffffu, moved))
+#pragma unroll
+      for (int i = 0; i < kColumns; ++i)
+#pragma unroll
+        for (int n = 0; n < kEights; ++n)
+#pragma unroll
+          for (int e = 0; e < 4; ++e) o_[i][n][e] *= keep[n][e % 2];
+  }
+
+  // o += v s
+  __device__ __forceinline__ void values(uint32_t tile, const float (&s)[kBlocks][kEights][4]) {
+#pragma unroll
+    for (int block = 0; block < kBlocks; ++block) {
+      const uint32_t at = tile + v_ + block * 16 * Plan::kRowBytes;
+      uint32_t b[kEights][2];
+#pragma unroll
+      for (int n = 0; n < kEights; ++n)
+#pragma unroll
+        for (int half = 0; half < 2; ++half)
+          b[n][half] = transpose_matrix(pack_pair<M>(s[block][n][2 * half], s[block][n][2 * half + 1]));
+#pragma unroll
+      for (int i = 0; i < kColumns; i += Plan::kNarrow ? 2 : 1) {
+        uint32_t v[4];
+        if constexpr (Plan::kNarrow) {
+          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, i));  // keys 0-7, 8-15 of a chunk, then of the next one
+#pragma unroll
+          for (int c = 0; c < 2; ++c) {
+            uint32_t a[4];
+#pragma unroll
+            for (int half = 0; half < 2; ++half)
+              widen<K>(__byte_perm(v[2 * c + half], 0, 0x3120), a[2 * half], a[2 * half + 1]);
+#pragma unroll
+            for (int n = 0; n < kEights; ++n) mma<M>(o_[i + c][n], a, b[n][0], b[n][1]);
+          }
+        } else {
+          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, 2 * i));
+#pragma unroll
+          for (int n = 0; n < kEights; ++n) mma<M>(o_[i][n], v, b[n][0], b[n][1]);
+        }
+      }
+    }
+  }
+
+  uint32_t q_, k_, v_;  // where this lane's rows begin: q in shared memory, K and V in a tile
+  const DecodeRow* rows_;
+  int slice_;
+  float factor_[kEights][2], most_[kEights][2], total_[kEights][2];  // total: of this lane's keys
+  float o_[kColumns][kEights][4];
+  uint32_t q_kept_[kEights][Plan::kKeepQ ? kSteps / 2 : 1][4];
+};
+
+}  // namespace ek

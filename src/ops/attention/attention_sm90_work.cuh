@@ -1,0 +1,265 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a block of attention_sm90 works on: tiles, parameters, shared memory, the order of the work, and the producer warp,
+// which takes the next piece of work and copies its Q, K and V.
+#pragma once
+
+#include "cuda/pdl.cuh"
+#include "cuda/wgmma.cuh"
+#include "ops/attention/attention_call.h"
+
+namespace ek {
+
+// kWgs warpgroups of 64 queries each, blocks of kKeys keys. kDim and kVDim: head_dim and v_dim up to these, in 64s.
+template <class T_, int kDim_, int kVDim_, int kKeys_, int kWgs_, bool kTurns_, bool kScores_ = false>
+struct AttentionTile {
+  using T = T_;
+  static constexpr int kDim = kDim_, kVDim = kVDim_, kKeys = kKeys_, kWgs = kWgs_;
+  static constexpr bool kTurns = kTurns_;    // warpgroups take turns with the matrix units
+  static constexpr bool kScores = kScores_;  // softcap and ALiBi: a third of the code, which plain scores do without
+  static constexpr int kQueries = 64 * kWgs, kThreads = 128 * (kWgs + 1);
+  static constexpr int kQBytes = kQueries * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kVDim * 2;
+  // Of K and of V. Two do where copies are large and in order; a third hides the latency of pages all over the memory.
+  static constexpr int kStages = kQBytes + 3 * (kKBytes + kVBytes) + 256 <= 232448 ? 3 : 2;
+  static constexpr int kSmemBytes = kQBytes + kStages * (kKBytes + kVBytes) + 256;
+  // All of the 64 K registers: what the producer gives away the warpgroups take, to the last one.
+  static constexpr int kProducerRegisters = kWgs == 3 ? 32 : 40, kRegisters = kWgs == 3 ? 160 : 232;
+  static_assert(kSmemBytes <= 232448, "too much shared memory");
+  static_assert(kKeys % 16 == 0, "P is the operand of products of 16 keys");
+};
+
+struct AttentionSm90Params {
+  CUtensorMap q;     // [sequence, head, token, dim]; with cu_q all tokens are one sequence
+  CUtensorMap k, v;  // [page, head, slot, dim]
+  Sequences seqs;
+  Mask mask;
+  void* y;
+  float* lse;                      // null: not asked for
+  int64_t y_seq, y_token, y_head;  // strides; with cu_q y_seq is not used, nor is lse_seq
+  int64_t lse_seq, lse_token, lse_head;
+  const float *sinks, *alibi;
+  int32_t batch, heads, kv_heads, v_dim;
+  int32_t box;         // keys of one copy: of a page, or of the whole block
+  float scale_log2;    // from what the softmax takes to powers of 2
+  float score_scale;   // for softcap and alibi. With softcap: scale / softcap, else scale * log2(e)
+  float softcap_log2;  // 0: off
+  int32_t q_blocks;    // of a sequence, where all have as many
+  int32_t section;     // heads of K (dense) or keys (cu_q) whose K and V stay in the L2 cache while their queries pass
+  uint32_t* counters;  // the next piece of work, and blocks that have ended; zero before and after
+};
+
+// Queries [first, first + kQueries) of one head of a sequence.
+struct AttentionWork {
+  int32_t head;                          // -1: no more work
+  int32_t sequence;                      // coordinate of q's map and of the strides of y and lse
+  int32_t token;                         // of the sequence's first query, from there
+  int32_t first, q_len, kv_len, prefix;  // as attention_mask.h has them
+  int32_t begin, end;                    // blocks of keys
+  int32_t seen_begin, seen_end;          // keys that some query of the sequence sees: V may hold NaN elsewhere
+  int32_t page, slot;                    // of the first key, where there is no page table
+};
+
+template <class Tile>
+struct AttentionSmem {
+  char *q, *k, *v;  // [dim / 64][rows][64]
+  uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
+  AttentionWork* work;  // [2]; they come and go with q, in turn, so that the next one is ready before q is free
+
+  __device__ explicit AttentionSmem(char* raw) : q(raw), k(raw + Tile::kQBytes) {
+    v = k + Tile::kStages * Tile::kKBytes;
+    q_full = reinterpret_cast<uint64_t*>(v + Tile::kStages * Tile::kVBytes);
+    q_empty = q_full + 1;
+    k_full = q_empty + 1, k_empty = k_full + Tile::kStages;
+    v_full = k_empty + Tile::kStages, v_empty = v_full + Tile::kStages;
+    work = reinterpret_cast<AttentionWork*>(v_empty + Tile::kStages);
+  }
+};
+
+// Where a thread block is in its ring of K or V.
+template <class Tile>
+struct AttentionRing {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next() {
+    if (++stage == Tile::kStages) stage = 0, phase ^= 1;
+  }
+};
+
+// From a number to a piece of work. The last queries of a sequence, which see most when masked, come first; heads that
+// share K and V are neighbours; and a section of heads is finished before the next one begins.
+template <class Tile>
+struct AttentionWalk {
+  int sequence = 0, before = 0;  // with cu_q: the pieces of all sequences before this one
+
+  // All lanes of a warp call it, with growing numbers; lane 0 writes. False: there are no more.
+  __device__ __forceinline__ bool find(const AttentionSm90Params& p, int index, AttentionWork* work_out) {
+    const int group = p.heads / p.kv_heads, lane = threadIdx.x % 32;
+    int blocks = p.q_blocks, units = p.batch * p.kv_heads, section = p.section;
+    if (p.seqs.cu_q) {
+      // 32 sequences at a time: whose piece is it?
+      for (;; sequence += 32) {
+        if (sequence >= p.batch) return false;
+        const int own = sequence + lane;
+        int n = 0;
+        if (own < p.batch)
+          n = (p.seqs.cu_q[own + 1] - p.seqs.cu_q[own] + Tile::kQueries - 1) / Tile::kQueries * p.heads;
+        int sum = n;
+#pragma unroll
+        for (int step = 1; step < 32; step *= 2) {
+          const int lower = __shfl_up_sync(~0u, sum, step);
+          if (lane >= step) sum += lower;
+        }
+        const unsigned beyond = __ballot_sync(~0u, before + sum > index);
+        const int total = __shfl_sync(~0u, sum, 31);
+        if (!beyond) {
+          before += total;
+          continue;
+        }
+        const int at = __ffs(beyond) - 1;
+        const int count = __shfl_sync(~0u, n, at);
+        before += __shfl_sync(~0u, sum, at) - count;
+        sequence += at;
+        index -= before;
+        blocks = count / p.heads;
+        break;
+      }
+      units = p.kv_heads;
+      section = max(1, min(units, p.section / max(static_cast<int>(p.seqs.kv_count(sequence)), 1)));
+    } else if (index >= units * group * blocks) {
+      return false;
+    }
+    // Sections, blocks of queries from the last one, heads
+    const int in_section = index / (section * group * blocks), rest = index - in_section * section * group * blocks;
+    const int heads = min(section, units - in_section * section) * group, block = rest / heads;
+    const int head = in_section * section * group + rest - block * heads;  // among all sequences, where there are more
+    batch = p.seqs.cu_q ? sequence : head / p.heads;
+    const int q_len = static_cast<int>(p.seqs.q_count(batch)), kv_len = static_cast<int>(p.seqs.kv_count(batch));
+    const int prefix = static_cast<int>(p.seqs.prefix(batch)), first = (blocks - 1 - block) * Tile::kQueries;
+    const int last = min(first + Tile::kQueries, q_len) - 1;
+    const KeyRangeOf<int> keys = visible<int>(p.mask, first, last, q_len, kv_len, prefix);
+    const KeyRangeOf<int> seen = visible<int>(p.mask, 0, q_len - 1, q_len, kv_len, prefix);
+    // The copy engine fills with 0 what lies beyond a page that is a whole sequence.
+    const bool whole = !p.seqs.page_table && !p.seqs.cu_kv && seen.end == p.seqs.page_size;
+    if (lane == 0) {
+      work_out->head = p.seqs.cu_q ? head : head - batch * p.heads;
+      work_out->sequence = p.seqs.cu_q ? 0 : batch;
+      work_out->token = p.seqs.cu_q ? p.seqs.cu_q[batch] : 0;
+      work_out->first = first, work_out->q_len = q_len, work_out->kv_len = kv_len, work_out->prefix = prefix;
+      work_out->begin = keys.begin / Tile::kKeys;
+      work_out->end = keys.end > keys.begin ? (keys.end + Tile::kKeys - 1) / Tile::kKeys : keys.begin / Tile::kKeys;
+      work_out->seen_begin = seen.begin, work_out->seen_end = whole ? 0x7fffffff : seen.end;
+      work_out->page = p.seqs.cu_kv ? 0 : batch, work_out->slot = p.seqs.cu_kv ? p.seqs.cu_kv[batch] : 0;
+    }
+    __syncwarp();
+    return true;
+  }
+  int batch = 0;  // the sequence of the last piece
+};
+
+// A block of paged keys is copied by runs of p.box, taken in turn by the lanes. Which page this lane's first run is on:
+// looked up a block ahead, because that takes as long as a block of products. Pages that no query sees are left out.
+template <class Tile>
+struct AttentionRuns {
+  int begin, end;
+  __device__ __forceinline__ AttentionRuns(const AttentionSm90Params& p, const AttentionWork& work, int block) {
+    const int key = block * Tile::kKeys;
+    begin = max(work.seen_begin - key, 0) / p.box;
+    end = (min(work.seen_end - key, Tile::kKeys) + p.box - 1) / p.box;
+  }
+  __device__ __forceinline__ int first_page(const AttentionSm90Params& p, int batch, int block) const {
+    const int run = begin + threadIdx.x % 32;
+    return run < end ? static_cast<int>(p.seqs.place(batch, block * Tile::kKeys + run * p.box).page) : 0;
+  }
+};
+
+// Producer: a block of K or V, [keys, kD], into shared memory.
+template <class Tile, int kD>
+__device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work, int batch,
+                                               int kv_head, const CUtensorMap* map, int block, int page, char* smem,
+                                               uint64_t* full, uint64_t* empty, uint32_t phase) {
+  const int lane = threadIdx.x % 32, key = block * Tile::kKeys;
+  mbarrier_wait(empty, phase ^ 1);
+  if (!p.seqs.page_table) {
+    if (lane == 0) {
+      mbarrier_expect(full, Tile::kKeys * kD * 2);
+#pragma unroll
+      for (int d = 0; d < kD; d += 64)
+        tma_load(smem + d / 64 * Tile::kKeys * kSwizzleBytes, map, d, work.slot + key, kv_head, work.page, full);
+    }
+    return;
+  }
+  const AttentionRuns<Tile> runs(p, work, block);
+  if (lane == 0) mbarrier_expect(full, (runs.end - runs.begin) * p.box * kD * 2);
+  __syncwarp();
+#pragma unroll 1
+  for (int run = runs.begin + lane; run < runs.end; run += 32) {
+    const unsigned token = key + run * p.box, slot = token % static_cast<unsigned>(p.seqs.page_size);
+    if (run - lane > runs.begin) page = static_cast<int>(p.seqs.place(batch, token).page);  // of tiny pages
+#pragma unroll
+    for (int d = 0; d < kD; d += 64)
+      tma_load(smem + (d / 64 * Tile::kKeys + run * p.box) * kSwizzleBytes, map, d, slot, kv_head, page, full);
+  }
+}
+
+// The producer warp: pieces of work as they are free, blocks of keys from the last one. K is one block ahead of V, as the
+// consumers are.
+template <class Tile>
+__device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
+  const int lane = threadIdx.x % 32, group = p.heads / p.kv_heads;
+  AttentionWalk<Tile> walk;
+  uint32_t q_phase = 0;
+  AttentionRing<Tile> k_ring, v_ring;
+  int index = blockIdx.x;
+  for (;; q_phase ^= 1) {
+    AttentionWork* const work = smem.work + q_phase;
+    const bool more = walk.find(p, index, work);
+    int next = 0;
+    if (lane == 0) {
+      if (more)
+        next = gridDim.x + atomicAdd(p.counters, 1u);
+      else
+        work->head = -1;
+    }
+    mbarrier_wait(smem.q_empty, q_phase ^ 1);
+    const int kv_head = work->head / group, count = more ? work->end - work->begin : 0;
+    if (lane == 0) {
+      mbarrier_expect(smem.q_full, count ? Tile::kQBytes : 0);
+      if (count)
+#pragma unroll
+        for (int d = 0; d < Tile::kDim; d += 64)
+          tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work->token + work->first, work->head,
+                   work->sequence, smem.q_full);
+    }
+    if (!more) break;
+    const auto page_of = [&](int block) {
+      if (!p.seqs.page_table || block < work->begin) return 0;
+      return AttentionRuns<Tile>(p, *work, block).first_page(p, walk.batch, block);
+    };
+    int ahead = page_of(work->end - 1), now = 0, behind = 0;  // of the block after K's, of K's and of V's
+#pragma unroll 1
+    for (int i = 0; i <= count; ++i) {
+      const int block = work->end - 1 - i;
+      behind = now, now = ahead;
+      ahead = page_of(block - 1);
+      if (i < count) {
+        attention_load<Tile, Tile::kDim>(p, *work, walk.batch, kv_head, &p.k, block, now,
+                                         smem.k + k_ring.stage * Tile::kKBytes, &smem.k_full[k_ring.stage],
+                                         &smem.k_empty[k_ring.stage], k_ring.phase);
+        k_ring.next();
+      }
+      if (i > 0) {
+        attention_load<Tile, Tile::kVDim>(p, *work, walk.batch, kv_head, &p.v, block + 1, behind,
+                                          smem.v + v_ring.stage * Tile::kVBytes, &smem.v_full[v_ring.stage],
+                                          &smem.v_empty[v_ring.stage], v_ring.phase);
+        v_ring.next();
+      }
+    }
+    index = __shfl_sync(~0u, next, 0);
+  }
+  // The last block to end leaves the counters zeroed.
+  if (lane == 0) {
+    __threadfence();
+    if (atomicAdd(p.counters + 1, 1u) == gridDim.x - 1) p.counters[0] = p.counters[1] = 0;
+  }
+}
+
+}  // namespace ek

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: Apache-2.0
+// The division of a decode batch: every tile of every item exactly once, stretches of equal length, slots that no two
+// pieces share and that the merge finds again; in fixed mode, pieces that depend on their own sequence alone. And the
+// mask rule that it stands on.
+#include <algorithm>
+#include <map>
+#include <set>
+#include <tuple>
+#include <vector>
+
+#include "check.h"
+#include "ops/attention/attention_split.h"
+
+using namespace ek;
+
+namespace {
+
+using Pieces = std::vector<AttentionPiece>;
+
+std::vector<int64_t> sums(const AttentionSplit& s, const std::vector<int64_t>& tiles) {
+  std::vector<int64_t> first(1, 0);
+  for (int64_t t : tiles) first.push_back(first.back() + split_units(s, t));
+  return first;
+}
+
+bool same(const AttentionPiece& a, const AttentionPiece& b) {
+  return std::tie(a.sequence, a.head, a.tile_begin, a.tile_end, a.units, a.slot) ==
+         std::tie(b.sequence, b.head, b.tile_begin, b.tile_end, b.units, b.slot);
+}
+
+// What a kernel does: every worker goes through its stretch, from piece to piece without a search.
+std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& tiles) {
+  const std::vector<int64_t> first = sums(s, tiles);
+  const int64_t batch = static_cast<int64_t>(tiles.size()), total = first.back(), share = split_share(s, total);
+  std::vector<Pieces> all(s.workers);
+  for (int64_t w = 0; w < s.workers; ++w) {
+    const int64_t end = std::min((w + 1) * share, total);
+    for (int64_t unit = w * share; unit < end;) {
+      const int64_t b = split_find(first.data(), batch, unit);
+      const AttentionPiece piece = split_piece(s, first.data(), b, tiles[b], w, unit, end);
+      if (!all[w].empty()) {
+        const auto count = [&](int32_t i) { return static_cast<int32_t>(tiles[i]); };
+        CHECK(same(split_next(s, all[w].back(), w, unit, end - unit, count), piece));
+      }
+      all[w].push_back(piece);
+      unit += all[w].back().units;
+    }
+  }
+  return all;
+}
+
+void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> tiles;
+  for (int64_t n : lengths) tiles.push_back(split_tiles(s, {0, n}));
+  const std::vector<int64_t> first = sums(s, tiles);
+  const int64_t batch = static_cast<int64_t>(lengths.size()), total = first.back(), share = split_share(s, total);
+  const int64_t most = *std::max_element(tiles.begin(), tiles.end());
+  std::set<int64_t> slots;
+  std::map<std::tuple<int64_t, int64_t>, Pieces> items;
+  int64_t heaviest = 0;
+  for (const Pieces& mine : walk(s, tiles)) {
+    int64_t work = 0, partial = 0;
+    for (const AttentionPiece& p : mine) {
+      CHECK(p.tile_begin < p.tile_end && p.tile_end <= tiles[p.sequence] && p.head >= 0 && p.head < s.heads);
+      work += p.tile_end - p.tile_begin;
+      partial += p.slot >= 0;
+      if (p.slot >= 0) CHECK(slots.insert(p.slot).second && p.slot < split_slots(s, batch, most));
+      items[{p.sequence, p.head}].push_back(p);
+    }
+    heaviest = std::max(heaviest, work);
+    if (!s.fixed_tiles) CHECK(partial <= 2);
+  }
+  // Balance: no worker has more than its share, which is the mean rounded up, or the least that is worth it.
+  const int64_t unit = s.fixed_tiles ? s.fixed_tiles : 1;
+  CHECK(heaviest <= unit * std::max((total + s.workers - 1) / s.workers, s.least));
+  // Every item in one run from its first tile to its last, in the order in which the merge takes its states.
+  for (int64_t b = 0; b < batch; ++b)
+    for (int64_t h = 0; h < s.heads; ++h) {
+      const Pieces& parts = items[{b, h}];
+      const AttentionStates states = split_states(s, first.data(), b, h, share);
+      CHECK_EQ(states.count, static_cast<int64_t>(parts.size()));
+      int64_t at = 0;
+      for (size_t i = 0; i < parts.size(); ++i) {
+        CHECK_EQ(parts[i].tile_begin, at);
+        at = parts[i].tile_end;
+        if (parts.size() > 1)
+          CHECK_EQ(parts[i].slot, states.slot(static_cast<int64_t>(i)));
+        else
+          CHECK_EQ(parts[i].slot, -1);
+      }
+      CHECK_EQ(at, tiles[b]);
+    }
+}
+
+void divisions() {
+  uint32_t random = 1;
+  const auto next = [&](int64_t n) {
+    return static_cast<int64_t>((random = random * 1664525u + 1013904223u) >> 8) % n;
+  };
+  for (int64_t workers : {1, 2, 7, 132, 264, 1000})
+    for (int64_t heads : {1, 4, 8, 33})
+      for (int64_t fixed : {0, 1, 8})
+        for (int64_t least : {1, 4}) {
+          const AttentionSplit s = {workers, heads, 64, fixed, least};
+          check_split(s, {0});
+          check_split(s, {1});
+          check_split(s, {0, 0, 0});
+          check_split(s, {0, 64, 0, 65, 0, 0});
+          check_split(s, {131072});
+          check_split(s, {1, 131072, 1, 0, 63, 5000});
+          std::vector<int64_t> lengths(1 + next(130));
+          for (int64_t& n : lengths) n = next(5) ? next(3000) : 0;
+          check_split(s, lengths);
+        }
+  for (int64_t tile : {32, 64, 128, 256})
+    for (bool fixed : {false, true}) {
+      const AttentionSplit s = attention_split(132, 8, tile, fixed);
+      CHECK(s.least >= 1 && (fixed ? s.fixed_tiles * tile == kFixedKeys : s.fixed_tiles == 0));
+      check_split(s, {1, 1024, 8192, 131072, 0});
+    }
+  // Lengths at the end of 32 bits.
+  check_split({132, 8, 128, 0, 2}, {0x7fffffff, 1, 0x7fffffff});
+  check_split({132, 2, 128, 4096, 1}, {0x7fffffff, 1, 0x7fffffff});
+}
+
+// In fixed mode a sequence's pieces are the same in every batch.
+void invariance() {
+  const AttentionSplit s = {132, 4, 64, 8, 1};
+  const auto parts_of = [&](const std::vector<int64_t>& tiles, int64_t sequence) {
+    std::vector<std::tuple<int64_t, int64_t, int64_t>> found;
+    for (const Pieces& mine : walk(s, tiles))
+      for (const AttentionPiece& p : mine)
+        if (p.sequence == sequence) found.push_back({p.head, p.tile_begin, p.tile_end});
+    return found;
+  };
+  for (int64_t tiles : {1, 8, 9, 100, 2048}) {
+    const auto alone = parts_of({tiles}, 0);
+    for (int64_t batch : {2, 17, 128}) {
+      std::vector<int64_t> others(batch, 31);
+      others[batch / 2] = tiles;
+      CHECK(parts_of(others, batch / 2) == alone);
+    }
+  }
+}
+
+// visible() against the three conditions of the schema, key by key.
+void masks() {
+  for (int64_t q_len : {1, 3, 8})
+    for (int64_t kv_len : {0, 1, 2, 3, 9})
+      for (bool causal : {false, true})
+        for (int32_t left : {-1, 0, 2, 100})
+          for (int32_t right : {-1, 0, 1, 100})
+            for (int64_t prefix : {0, 2, 5, 50}) {
+              const Mask mask = {causal, left, right};
+              if (prefix && !causal) continue;
+              KeyRange any = {INT64_MAX, 0};
+              for (int64_t i = 0; i < q_len; ++i) {
+                const KeyRange keys = visible(mask, i, q_len, kv_len, prefix);
+                const int64_t p = i + kv_len - q_len;
+                for (int64_t j = 0; j < kv_len; ++j) {
+                  const bool sees =
+                      (!causal || j <= p || j < prefix) && (left < 0 || j >= p - left) && (right < 0 || j <= p + right);
+                  CHECK_EQ(j >= keys.begin && j < keys.end, sees);
+                  if (sees) any = {std::min(any.begin, j), std::max(any.end, j + 1)};
+                }
+                CHECK(keys.begin <= keys.end && keys.begin >= 0);
+                if (keys.begin < keys.end) CHECK(keys.end <= kv_len);
+              }
+              const KeyRange all = visible(mask, 0, q_len - 1, q_len, kv_len, prefix);
+              if (any.begin < any.end) CHECK(all.begin <= any.begin && all.end >= any.end && all.end <= kv_len);
+              const KeyRange inner = visible_to_all(mask, 0, q_len - 1, q_len, kv_len, prefix);
+              for (int64_t i = 0; i < q_len; ++i)
+                for (int64_t j = inner.begin; j < inner.end; ++j) {
+                  const KeyRange keys = visible(mask, i, q_len, kv_len, prefix);
+                  CHECK(j >= keys.begin && j < keys.end);
+                }
+            }
+}
+
+}  // namespace
+
+int main() {
+  divisions();
+  invariance();
+  masks();
+  return check::report("attention_split");
+}

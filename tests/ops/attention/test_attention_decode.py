@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+from harness.attention import AttentionSpec
+
+SHARDS = 6  # processes of tools/gpu-check
+
+
+# Each mode: no leading dims, the dims of its own, and the tensors that come with it.
+def dense(q_len, kv_len, batch, page_size):
+    return (), {"batch": batch, "q_len": q_len, "pages": batch, "page_size": kv_len}, ()
+
+
+def paged(q_len, kv_len, batch, page_size):
+    most = -(-kv_len // page_size)
+    own = {"pages": max(batch * most, 1), "page_size": page_size, "max_pages": most}
+    return (), {"batch": batch, "q_len": q_len, **own}, ("page_table",)
+
+
+def generic(n, attrs, lead):
+    size = 16
+    pages = -(-n // size)
+    dims = {"batch": lead[0], "q_len": 2, "heads": 4, "head_dim": 64, "pages": max(2 * pages, 2), "page_size": size,
+            "kv_heads": 2, "v_dim": 64, "max_pages": pages}  # fmt: skip
+    options = ("prefix_len", "alibi") if "causal" in attrs else ()
+    return dims, ("page_table", *options, "sinks", "lse")
+
+
+SPEC = AttentionSpec(
+    "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
+    large={"heads": 8, "head_dim": 128, "v_dim": 128},
+)  # fmt: skip
+
+
+def test_attention_decode(plan):
+    plan.check()
