@@ -6,6 +6,8 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
+#include <atomic>
+
 #include "core/error.h"
 #include "dispatch/kernel.h"
 
@@ -43,8 +45,8 @@ struct Grid {
   int cluster = 1;  // blocks of a cluster along x (sm_90 and newer)
 };
 
-// Every kernel launched here calls pdl_wait() in every thread before it touches memory that another kernel may have
-// written, so the PDL attribute is safe to set whenever the context asks for it.
+// Every kernel launched here calls pdl_wait() before it touches memory that another kernel may have written, in each thread
+// that does or in one that the others wait for, so the PDL attribute is safe to set whenever the context asks for it.
 template <class... Params, class... Args>
 ek_status launch(const Launch& l, void (*kernel)(Params...), const Grid& grid, Args&&... args) {
   cudaLaunchConfig_t config = {};
@@ -76,6 +78,17 @@ ek_status allow_smem(const Launch& l, Kernel* kernel, size_t bytes) {
   const cudaError_t error =
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "shared memory of a kernel");
+}
+// The same for one that always takes as much: the driver is asked once for each device.
+template <auto kKernel, size_t kBytes>
+ek_status allow_smem(const Launch& l) {
+  static std::atomic<uint64_t> allowed{0};
+  const int id = l.device.id.id;
+  const uint64_t bit = id < 64 ? uint64_t{1} << id : 0;
+  if (allowed.load(std::memory_order_relaxed) & bit) return EK_STATUS_OK;
+  const ek_status status = allow_smem(l, kKernel, kBytes);
+  if (status == EK_STATUS_OK) allowed.fetch_or(bit, std::memory_order_relaxed);
+  return status;
 }
 
 // Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.

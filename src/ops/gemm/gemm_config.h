@@ -36,18 +36,18 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false, true},
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false, false},
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
-    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
-    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false, false},
+    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, true, false},
+    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, true, false},
     {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
     {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true, true},
-    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false, false},
-    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false, false},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, true, false},
+    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, true, false},
     {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.76f, true, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, false},
     {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, true, false},
-    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, false, false},
-    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false, false},
+    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, true, false},
+    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, true, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -78,11 +78,11 @@ struct GemmSwapTile {
   int blocks;
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
-    {64, 16, GemmGroups::kTurns, 2},  {128, 16, GemmGroups::kRows, 2}, {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1}, {192, 32, GemmGroups::kTurns, 1},
-    {256, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1}, {128, 64, GemmGroups::kRows, 1},
-    {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
+    {64, 8, GemmGroups::kTurns, 2},  {128, 8, GemmGroups::kRows, 2},   {192, 8, GemmGroups::kTurns, 1},
+    {64, 16, GemmGroups::kTurns, 2}, {128, 16, GemmGroups::kRows, 2},  {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2}, {128, 32, GemmGroups::kRows, 1},  {192, 32, GemmGroups::kTurns, 1},
+    {256, 32, GemmGroups::kRows, 1}, {512, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1},
+    {128, 64, GemmGroups::kRows, 1}, {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -271,7 +271,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   while (cols < c.m && cols < kGemmSwapMaxM) cols *= 2;
   const int64_t others = gemm_ceil(c.m, cols) * c.batch;  // 1, but for batches
   int rows = 128;
-  for (int height : {64, 192, 256}) {
+  for (int height : {64, 192, 256, 512}) {
     const int64_t tiles = gemm_ceil(c.n, height) * others;
     const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
     if (one_wave && rows == 128) rows = height;

@@ -66,7 +66,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   }
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
-  if (const ek_status status = allow_smem(l, gemm_sm90<Tile>, Tile::kSmemBytes)) return status;
+  if (const ek_status status = allow_smem<&gemm_sm90<Tile>, Tile::kSmemBytes>(l)) return status;
   Grid grid;
   const int cluster = Tile::kCluster * plan.schedule.split;
   grid.blocks = dim3(plan.schedule.workers * cluster);
