@@ -4,6 +4,7 @@
 import importlib.machinery
 import importlib.util
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -200,6 +201,19 @@ def test_a_row_that_was_skipped_everywhere_never_ran(gpu_check, tmp_path):
     for name, text in (("0", cases), ("1", cases)):
         (tmp_path / name).write_text(f"<testsuite>{text}</testsuite>")
     assert gpu_check.never_ran([tmp_path / "0", tmp_path / "1"]) == ["twice_b"]
+
+
+def test_what_is_written_twice_is_the_same(gpu_check):
+    """What one language or tool can't take from another: the sizes that reach every tile, and why a row did not run."""
+    sizes = [
+        re.findall(r"(\d+), (\d+), (\d+)", re.search(pattern, (ROOT / path).read_text(), re.S)[1])
+        for path, pattern in (
+            ("tests/harness/matrix.py", r"\nTILES = \[(.*?)\]"),
+            ("tests/core/test_gemm_config.cpp", r"kSizes\[\]\[3\] = \{(.*?)\};"),
+        )
+    ]
+    assert len(sizes[0]) > 30 and sizes[0] == sizes[1]
+    assert f'NO_LIBRARY = "{gpu_check.NO_LIBRARY}"' in (ROOT / "tests/harness/rows.py").read_text()
 
 
 def test_a_route_speaks_for_the_bench_of_its_family_only(tmp_path):

@@ -56,9 +56,9 @@ struct GemmSm90Tile {
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
-  static_assert(kStages * kStageBytes >= (kSwap                                                  ? kGemmSwapRingBytes
-                                          : !kPingpong && !kTurned && kRows * kCols <= 128 * 128 ? kGemmRingBytes
-                                                                                                 : 0),
+  static_assert(kStages * kStageBytes >= (kTurned                                    ? kGemmSwapRingBytes
+                                          : !kPingpong && kRows * kCols <= 128 * 128 ? kGemmRingBytes
+                                                                                     : 0),
                 "the plan counts on a larger ring for the sums of a split");
 };
 
@@ -225,7 +225,7 @@ class GemmProducer {
       work_ = gemm_slice(p_.schedule, work_, place_.slice);
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
-    // The others of a cluster still report that it is done with what was sent to it; this one must not end before.
+    // The others of the cluster still report here that they are done with what they got; this one must not end before.
     if (Tile::kCluster > 1)
       for (int i = 0; i < Tile::kStages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
   }
@@ -275,7 +275,8 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
   constexpr int kParts = Tile::kWgRows / 64;
   constexpr int kBlockBytes = 64 * kSwizzleBytes;  // 64 rows of m or n by 64 of k
   const bool signals = threadIdx.x % 128 == 0;
-  static_assert(!Tile::kTransB || Tile::kGroups != GemmGroups::kCols || Tile::kWgCols % 64 == 0, "");
+  static_assert(!Tile::kTransB || Tile::kGroups != GemmGroups::kCols || Tile::kWgCols % 64 == 0,
+                "b along n comes in blocks of 64");
   const uint32_t first_a =
       smem_address(smem.ring) + (Tile::kGroups == GemmGroups::kRows ? wg * kParts * kBlockBytes : 0);
   const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes +
