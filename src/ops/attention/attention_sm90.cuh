@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention on Hopper for f16 and bf16: a producer warp (attention_sm90_work.cuh) and two or three warpgroups with 64
+// attention on Hopper for f16 and bf16: two producer warps (attention_sm90_work.cuh) and two or three warpgroups with 64
 // queries each. Scores and sums are f32 in registers; P, rounded to T, goes from there into the second product.
 // Two overlaps hide the softmax: a warpgroup has the products of scores j + 1 and of P V of j running while it works on
 // the scores, and the warpgroups take turns at the matrix units, so that one multiplies while the other one exponentiates.
@@ -160,7 +160,7 @@ struct AttentionConsumer {
         most = fmaxf(most, __shfl_xor_sync(~0u, most, lane));
         largest = fmaxf(largest, __shfl_xor_sync(~0u, largest, lane));
       }
-      const float raised = largest > kMostWeights ? most * scale : base[h];
+      const float raised = largest > kMostWeights && most > -INFINITY ? most * scale : base[h];
       const float factor = CudaMathFast::exp2(base[h] - raised);
       base[h] = raised;
       total[h] *= factor;
@@ -168,8 +168,11 @@ struct AttentionConsumer {
       for (int c = 0; c < Tile::kVDim / 8; ++c) o[c * 4 + h * 2] *= factor, o[c * 4 + h * 2 + 1] *= factor;
     }
   }
+  // kFirst: there is no base yet.
+  template <bool kFirst>
   __device__ __forceinline__ void weigh(float scale) {
-    float sum[2];
+    float sum[2] = {INFINITY, INFINITY};
+    if constexpr (kFirst) raise_base(scale, sum);
     find_weights(scale, sum);
     while (
         __any_sync(~0u, sum[0] > kMostWeights || sum[1] > kMostWeights)) {  // once at most: sums are small then, or NaN
@@ -321,7 +324,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       end_turn();
       wgmma_wait<0>();
       end_qk(end - 1);
-      c.weigh(p.scale_log2);
+      c.template weigh<true>(p.scale_log2);
       // Scores of a block, values of the one after it
       for (int block = end - 2; block >= begin; --block) {
         begin_turn();
@@ -331,7 +334,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
         wgmma_wait<1>();
         end_qk(block);
         end_pv();
-        c.weigh(p.scale_log2);
+        c.template weigh<false>(p.scale_log2);
       }
       release_q();
       begin_pv(begin);
@@ -351,7 +354,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
   const AttentionSmem<Tile> smem(raw);
   if (threadIdx.x == 0) {
     mbarrier_init(smem.q_full, 1);
-    mbarrier_init(smem.q_empty, Tile::kWgs * 4);
+    mbarrier_init(smem.q_empty, Tile::kWgs * 4 + 1);  // the warps of the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.k_full[i], 1);
       mbarrier_init(&smem.v_full[i], 1);
@@ -369,7 +372,10 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
   pdl_wait();
   if (threadIdx.x < 128) {
     registers_give<Tile::kProducerRegisters>();
-    if (threadIdx.x < 32) attention_produce<Tile>(p, smem);
+    if (threadIdx.x < 32)
+      attention_produce_qk<Tile>(p, smem);
+    else if (threadIdx.x < 64)
+      attention_produce_v<Tile>(p, smem);
   } else {
     registers_take<Tile::kRegisters>();
     attention_consume<Tile>(p, smem, uniform(threadIdx.x / 128) - 1);

@@ -49,6 +49,8 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
       box = rest, rest = next;
     }
   p.box = static_cast<int32_t>(box);
+  p.runs = Tile::kKeys / p.box;
+  p.page_runs = Divider(s.page_table ? s.page_size / box : 1);
   const auto map_kv = [&](const KvCache& x, int64_t dim, CUtensorMap* map) {
     return make_tensor_map({x.data, c.T, dim, s.page_size, c.kv_heads, x.slot, x.head, 64, p.box, c.pages, x.page},
                            map);

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// What a block of attention_sm90 works on: tiles, parameters, shared memory, the order of the work, and the producer warp,
-// which takes the next piece of work and copies its Q, K and V.
+// What a block of attention_sm90 works on: tiles, parameters, shared memory, the order of the work, and the two producer
+// warps: one takes the next piece of work and copies its Q and K, one its V.
 #pragma once
 
 #include "cuda/pdl.cuh"
+#include "cuda/rows.cuh"
 #include "cuda/wgmma.cuh"
 #include "ops/attention/attention_call.h"
 
@@ -39,6 +40,8 @@ struct AttentionSm90Params {
   const float *sinks, *alibi;
   int32_t batch, heads, kv_heads, v_dim;
   int32_t box;         // keys of one copy: of a page, or of the whole block
+  int32_t runs;        // copies of a block
+  Divider page_runs;   // copies of a page
   float scale_log2;    // from what the softmax takes to powers of 2
   float score_scale;   // for softcap and alibi. With softcap: scale / softcap, else scale * log2(e)
   float softcap_log2;  // 0: off
@@ -55,7 +58,7 @@ struct AttentionWork {
   int32_t first, q_len, kv_len, prefix;  // as attention_mask.h has them
   int32_t begin, end;                    // blocks of keys
   int32_t seen_begin, seen_end;          // keys that some query of the sequence sees: V may hold NaN elsewhere
-  int32_t page, slot;                    // of the first key, where there is no page table
+  int32_t page, slot;                    // of the first key; with a page table page is the line of the table
 };
 
 template <class Tile>
@@ -131,7 +134,7 @@ struct AttentionWalk {
     const int in_section = index / (section * group * blocks), rest = index - in_section * section * group * blocks;
     const int heads = min(section, units - in_section * section) * group, block = rest / heads;
     const int head = in_section * section * group + rest - block * heads;  // among all sequences, where there are more
-    batch = p.seqs.cu_q ? sequence : head / p.heads;
+    const int batch = p.seqs.cu_q ? sequence : head / p.heads;
     const int q_len = static_cast<int>(p.seqs.q_count(batch)), kv_len = static_cast<int>(p.seqs.kv_count(batch));
     const int prefix = static_cast<int>(p.seqs.prefix(batch)), first = (blocks - 1 - block) * Tile::kQueries;
     const int last = min(first + Tile::kQueries, q_len) - 1;
@@ -152,64 +155,67 @@ struct AttentionWalk {
     __syncwarp();
     return true;
   }
-  int batch = 0;  // the sequence of the last piece
 };
 
-// A block of paged keys is copied by runs of p.box, taken in turn by the lanes. Which page this lane's first run is on:
-// looked up a block ahead, because that takes as long as a block of products. Pages that no query sees are left out.
-template <class Tile>
-struct AttentionRuns {
-  int begin, end;
-  __device__ __forceinline__ AttentionRuns(const AttentionSm90Params& p, const AttentionWork& work, int block) {
-    const int key = block * Tile::kKeys;
-    begin = max(work.seen_begin - key, 0) / p.box;
-    end = (min(work.seen_end - key, Tile::kKeys) + p.box - 1) / p.box;
-  }
-  __device__ __forceinline__ int first_page(const AttentionSm90Params& p, int batch, int block) const {
-    const int run = begin + threadIdx.x % 32;
-    return run < end ? static_cast<int>(p.seqs.place(batch, block * Tile::kKeys + run * p.box).page) : 0;
-  }
-};
-
-// Producer: a block of K or V, [keys, kD], into shared memory.
+// A producer: K or V of a piece of work, block by block from the last one, [keys, kD] each, into the ring.
 template <class Tile, int kD>
-__device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work, int batch,
-                                               int kv_head, const CUtensorMap* map, int block, int page, char* smem,
-                                               uint64_t* full, uint64_t* empty, uint32_t phase) {
-  const int lane = threadIdx.x % 32, key = block * Tile::kKeys;
-  mbarrier_wait(empty, phase ^ 1);
+__device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work,
+                                               const CUtensorMap* map, char* smem, uint64_t* full, uint64_t* empty,
+                                               AttentionRing<Tile>* ring) {
+  constexpr int kBytes = Tile::kKeys * kD * 2, kChunk = Tile::kKeys * kSwizzleBytes;
+  const int lane = threadIdx.x % 32, kv_head = work.head / (p.heads / p.kv_heads);
   if (!p.seqs.page_table) {
-    if (lane == 0) {
-      mbarrier_expect(full, Tile::kKeys * kD * 2);
+#pragma unroll 1
+    for (int block = work.end - 1; block >= work.begin; --block, ring->next()) {
+      mbarrier_wait(&empty[ring->stage], ring->phase ^ 1);
+      if (lane == 0) {
+        mbarrier_expect(&full[ring->stage], kBytes);
 #pragma unroll
-      for (int d = 0; d < kD; d += 64)
-        tma_load(smem + d / 64 * Tile::kKeys * kSwizzleBytes, map, d, work.slot + key, kv_head, work.page, full);
+        for (int d = 0; d < kD; d += 64)
+          tma_load(smem + ring->stage * kBytes + d / 64 * kChunk, map, d, work.slot + block * Tile::kKeys, kv_head,
+                   work.page, &full[ring->stage]);
+      }
     }
     return;
   }
-  const AttentionRuns<Tile> runs(p, work, block);
-  if (lane == 0) mbarrier_expect(full, (runs.end - runs.begin) * p.box * kD * 2);
-  __syncwarp();
+  // Pages: a block is copied by runs of p.box keys, taken in turn by the lanes; those that no query sees are left out.
+  // Runs are counted from the sequence's first key. No division: this has to be quicker than the products.
+  const int seen_begin = work.seen_begin / p.box, seen_end = (work.seen_end + p.box - 1) / p.box;
+  const int32_t* table = p.seqs.page_table + work.page * p.seqs.table_stride;
+  // The page of this lane's first run: looked up a block ahead.
+  const auto first_page = [&](int block) {
+    const int run = max(seen_begin, block * p.runs) + lane;
+    return block >= work.begin && run < min(seen_end, (block + 1) * p.runs) ? table[p.page_runs.divide(run)] : 0;
+  };
+  int ahead = first_page(work.end - 1);
 #pragma unroll 1
-  for (int run = runs.begin + lane; run < runs.end; run += 32) {
-    const unsigned token = key + run * p.box, slot = token % static_cast<unsigned>(p.seqs.page_size);
-    if (run - lane > runs.begin) page = static_cast<int>(p.seqs.place(batch, token).page);  // of tiny pages
+  for (int block = work.end - 1; block >= work.begin; --block, ring->next()) {
+    const int begin = max(seen_begin, block * p.runs), end = min(seen_end, (block + 1) * p.runs);
+    int page = ahead;
+    ahead = first_page(block - 1);
+    mbarrier_wait(&empty[ring->stage], ring->phase ^ 1);
+    if (lane == 0) mbarrier_expect(&full[ring->stage], (end - begin) * p.box * kD * 2);
+    __syncwarp();
+#pragma unroll 1
+    for (int run = begin + lane; run < end; run += 32) {
+      const int index = p.page_runs.divide(run), slot = (run - index * static_cast<int>(p.page_runs.divisor)) * p.box;
+      if (run - lane > begin) page = table[index];  // tiny pages: more than one run for a lane
+      char* to = smem + ring->stage * kBytes + (run - block * p.runs) * p.box * kSwizzleBytes;
 #pragma unroll
-    for (int d = 0; d < kD; d += 64)
-      tma_load(smem + (d / 64 * Tile::kKeys + run * p.box) * kSwizzleBytes, map, d, slot, kv_head, page, full);
+      for (int d = 0; d < kD; d += 64) tma_load(to + d / 64 * kChunk, map, d, slot, kv_head, page, &full[ring->stage]);
+    }
+    __syncwarp();
   }
 }
 
-// The producer warp: pieces of work as they are free, blocks of keys from the last one. K is one block ahead of V, as the
-// consumers are.
+// The first producer warp: pieces of work as they are free, their Q and K.
 template <class Tile>
-__device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
-  const int lane = threadIdx.x % 32, group = p.heads / p.kv_heads;
+__device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
+  const int lane = threadIdx.x % 32;
   AttentionWalk<Tile> walk;
-  uint32_t q_phase = 0;
-  AttentionRing<Tile> k_ring, v_ring;
+  AttentionRing<Tile> ring;
   int index = blockIdx.x;
-  for (;; q_phase ^= 1) {
+  for (uint32_t q_phase = 0;; q_phase ^= 1) {
     AttentionWork* const work = smem.work + q_phase;
     const bool more = walk.find(p, index, work);
     int next = 0;
@@ -220,45 +226,37 @@ __device__ __forceinline__ void attention_produce(const AttentionSm90Params& p, 
         work->head = -1;
     }
     mbarrier_wait(smem.q_empty, q_phase ^ 1);
-    const int kv_head = work->head / group, count = more ? work->end - work->begin : 0;
+    const bool any = more && work->begin < work->end;
     if (lane == 0) {
-      mbarrier_expect(smem.q_full, count ? Tile::kQBytes : 0);
-      if (count)
+      mbarrier_expect(smem.q_full, any ? Tile::kQBytes : 0);
+      if (any)
 #pragma unroll
         for (int d = 0; d < Tile::kDim; d += 64)
           tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work->token + work->first, work->head,
                    work->sequence, smem.q_full);
     }
     if (!more) break;
-    const auto page_of = [&](int block) {
-      if (!p.seqs.page_table || block < work->begin) return 0;
-      return AttentionRuns<Tile>(p, *work, block).first_page(p, walk.batch, block);
-    };
-    int ahead = page_of(work->end - 1), now = 0, behind = 0;  // of the block after K's, of K's and of V's
-#pragma unroll 1
-    for (int i = 0; i <= count; ++i) {
-      const int block = work->end - 1 - i;
-      behind = now, now = ahead;
-      ahead = page_of(block - 1);
-      if (i < count) {
-        attention_load<Tile, Tile::kDim>(p, *work, walk.batch, kv_head, &p.k, block, now,
-                                         smem.k + k_ring.stage * Tile::kKBytes, &smem.k_full[k_ring.stage],
-                                         &smem.k_empty[k_ring.stage], k_ring.phase);
-        k_ring.next();
-      }
-      if (i > 0) {
-        attention_load<Tile, Tile::kVDim>(p, *work, walk.batch, kv_head, &p.v, block + 1, behind,
-                                          smem.v + v_ring.stage * Tile::kVBytes, &smem.v_full[v_ring.stage],
-                                          &smem.v_empty[v_ring.stage], v_ring.phase);
-        v_ring.next();
-      }
-    }
+    attention_load<Tile, Tile::kDim>(p, *work, &p.k, smem.k, smem.k_full, smem.k_empty, &ring);
     index = __shfl_sync(~0u, next, 0);
   }
   // The last block to end leaves the counters zeroed.
   if (lane == 0) {
     __threadfence();
     if (atomicAdd(p.counters + 1, 1u) == gridDim.x - 1) p.counters[0] = p.counters[1] = 0;
+  }
+}
+
+// The second one: their V. It learns of the work as the consumers do.
+template <class Tile>
+__device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
+  AttentionRing<Tile> ring;
+  for (uint32_t q_phase = 0;; q_phase ^= 1) {
+    mbarrier_wait(smem.q_full, q_phase);
+    const AttentionWork& work = smem.work[q_phase];
+    if (work.head < 0) break;
+    attention_load<Tile, Tile::kVDim>(p, work, &p.v, smem.v, smem.v_full, smem.v_empty, &ring);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.q_empty);
   }
 }
 
