@@ -14,6 +14,13 @@
 
 namespace ek {
 
+// Built for the one target that is sent here: other ones of a fat binary have empty kernels.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr bool kDecodeSm90 = false;
+#else
+constexpr bool kDecodeSm90 = true;
+#endif
+
 struct DecodeMaps {
   CUtensorMap k, v;   // [page, head, slot, dim], in words of two bytes
   int32_t run_shift;  // a run: 2^run_shift keys of a tile that are in one page
@@ -221,7 +228,7 @@ template <class Plan>
 __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::kBlocks)
     attention_decode_sm90(const __grid_constant__ DecodeParams p, const __grid_constant__ DecodeMaps maps) {
   extern __shared__ __align__(1024) char decode_sm90_smem[];  // the turns of boxes repeat every 1024 bytes
-  if constexpr (kHasTma) {
+  if constexpr (kDecodeSm90) {
     decode_prefetch(p);
     if (threadIdx.x == Plan::kWarps * 32) {  // seen by all after decode_schedule's barrier
       const DecodeRing<Plan> ring(decode_sm90_smem);
