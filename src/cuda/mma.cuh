@@ -71,6 +71,11 @@ __device__ __forceinline__ void copy_wait() {
   EK_SM80_ASM("cp.async.wait_group %0;" ::"n"(kPending) : "memory");
 }
 
+// Arrives at an mbarrier, as one of the arrivals that it was made for, once all copies of this thread so far are in.
+__device__ __forceinline__ void copy_arrive([[maybe_unused]] uint64_t* barrier) {
+  EK_SM80_ASM("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(smem_address(barrier)) : "memory");
+}
+
 // A barrier among `threads` threads of a block, by number from 1 on: for warps that share a stage.
 __device__ __forceinline__ void warps_sync(int id, int threads) {
   asm volatile("bar.sync %0, %1;" ::"r"(id), "r"(threads) : "memory");

@@ -36,6 +36,13 @@ __device__ __forceinline__ void mbarrier_expect([[maybe_unused]] uint64_t* barri
              "r"(bytes) : "memory");
 }
 
+// The same without arriving: for barriers at which every lane arrives once.
+__device__ __forceinline__ void mbarrier_expect_only([[maybe_unused]] uint64_t* barrier,
+                                                     [[maybe_unused]] uint32_t bytes) {
+  EK_TMA_ASM("mbarrier.expect_tx.relaxed.cta.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)),
+             "r"(bytes) : "memory");
+}
+
 // Wait for the end of the phase of this parity: 0 for the first phase, then 1, 0, 1 ...
 __device__ __forceinline__ void mbarrier_wait([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint32_t parity) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900

@@ -23,9 +23,17 @@ std::vector<int64_t> sums(const AttentionSplit& s, const std::vector<int64_t>& t
   return first;
 }
 
-bool same(const AttentionPiece& a, const AttentionPiece& b) {
-  return std::tie(a.sequence, a.head, a.tile_begin, a.tile_end, a.units, a.slot) ==
-         std::tie(b.sequence, b.head, b.tile_begin, b.tile_end, b.units, b.slot);
+template <class A, class B>
+bool same(const A& a, const B& b) {
+  return std::tie(a.sequence, a.head, a.tile_begin, a.tile_end, a.units) ==
+             std::tie(b.sequence, b.head, b.tile_begin, b.tile_end, b.units) &&
+         int64_t{a.slot} == int64_t{b.slot};
+}
+
+// The same in 32 bits, as attention_decode_sm90 counts.
+AttentionSplitOf<int> narrow(const AttentionSplit& s) {
+  return {static_cast<int>(s.workers), static_cast<int>(s.heads), static_cast<int>(s.tile),
+          static_cast<int>(s.fixed_tiles), static_cast<int>(s.least)};
 }
 
 // What a kernel does: every worker goes through its stretch, from piece to piece without a search.
@@ -33,6 +41,8 @@ std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& ti
   const std::vector<int64_t> first = sums(s, tiles);
   const int64_t batch = static_cast<int64_t>(tiles.size()), total = first.back(), share = split_share(s, total);
   std::vector<Pieces> all(s.workers);
+  const bool fits = total < 1 << 30;
+  const std::vector<int> first32(first.begin(), first.end());
   for (int64_t w = 0; w < s.workers; ++w) {
     const int64_t end = std::min((w + 1) * share, total);
     for (int64_t unit = w * share; unit < end;) {
@@ -41,6 +51,13 @@ std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& ti
       if (!all[w].empty()) {
         const auto count = [&](int32_t i) { return static_cast<int32_t>(tiles[i]); };
         CHECK(same(split_next(s, all[w].back(), w, unit, end - unit, count), piece));
+      }
+      if (fits) {
+        const int b32 = split_find(first32.data(), static_cast<int>(batch), static_cast<int>(unit));
+        CHECK(b32 == b && split_share(narrow(s), static_cast<int>(total)) == share);
+        CHECK(same(split_piece(narrow(s), first32.data(), b32, static_cast<int>(tiles[b]), static_cast<int>(w),
+                               static_cast<int>(unit), static_cast<int>(end)),
+                   piece));
       }
       all[w].push_back(piece);
       unit += all[w].back().units;
@@ -79,6 +96,12 @@ void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
       const Pieces& parts = items[{b, h}];
       const AttentionStates states = split_states(s, first.data(), b, h, share);
       CHECK_EQ(states.count, static_cast<int64_t>(parts.size()));
+      if (total < 1 << 30) {
+        const std::vector<int> first32(first.begin(), first.end());
+        const AttentionStatesOf<int> other =
+            split_states(narrow(s), first32.data(), static_cast<int>(b), static_cast<int>(h), static_cast<int>(share));
+        CHECK(other.count == states.count && other.first == states.first && other.next == states.next);
+      }
       int64_t at = 0;
       for (size_t i = 0; i < parts.size(); ++i) {
         CHECK_EQ(parts[i].tile_begin, at);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of attention_decode on CUDA.
 #include "ops/attention/attention_cuda.cuh"
-#include "ops/attention/attention_decode_sm80.h"
+#include "ops/attention/attention_decode_sm90.h"
 
 namespace ek {
 
@@ -12,26 +12,47 @@ static bool aligned16(const Tensor& t, int64_t lead) {
   return reinterpret_cast<uintptr_t>(t.data) % 16 == 0;
 }
 
-static const char* why_not_sm80(const AttentionDecodeArgs& a, const Device& device) {
+// What the tensor-core kernels have in common.
+static const char* why_not_mma(const AttentionDecodeArgs& a, const DecodeShape& shape) {
   if (a.T == EK_DTYPE_F32) return "the inputs are f32";
   if (a.head_dim % 8 != 0 || a.v_dim % 8 != 0 || a.v_dim == 0) return "head_dim or v_dim is not a multiple of 8";
   if (a.head_dim > 512 || a.v_dim > 512) return "head_dim or v_dim is above 512";
   if (!aligned16(a.q, 3) || !aligned16(a.k, 3) || !aligned16(a.v, 3) || !aligned16(a.y, 3))
     return "rows of q, k, v or y do not begin at multiples of 16 bytes";
-  const AttentionCall call = attention_call(a);
-  if (a.kv_heads * decode_sizes(call, device, false).row_blocks > kCounters)
+  if (a.kv_heads * decode_sizes(attention_call(a), shape, false).row_blocks > kCounters)
     return "there are more than 16384 kv heads";
-  if (decode_groups(call, device) < 1) return "heads of this size need more shared memory than the GPU has";
+  if (shape.groups < 1) return "heads of this size need more shared memory than the GPU has";
   return nullptr;
 }
 
-static size_t workspace_sm80(const AttentionDecodeArgs& a, const Device& device) {
+static const char* why_not_sm90(const AttentionDecodeArgs& a, [[maybe_unused]] const Device& device) {
+#ifdef EINKORN_SM90A
+  if (device.target != 90) return "for compute capability 9.0 only";
   const AttentionCall call = attention_call(a);
-  const size_t balanced = decode_sizes(call, device, false).bytes(call);
-  const size_t fixed = decode_sizes(call, device, true).bytes(call);
-  return balanced > fixed ? balanced : fixed;
+  if (const char* why = why_not_mma(a, decode_shape_sm90(call, device))) return why;
+  return decode_counts(call, device) ? nullptr : "there are 2^30 keys, or tiles of keys in all sequences, or more";
+#else
+  return "built without code for sm_90a";
+#endif
+}
+static size_t workspace_sm90(const AttentionDecodeArgs& a, const Device& device) {
+  const AttentionCall call = attention_call(a);
+  return decode_workspace(call, decode_shape_sm90(call, device));
+}
+static ek_status attention_decode_sm90(const AttentionDecodeArgs& a, const Launch& l) {
+  const AttentionCall call = attention_call(a);
+  if (a.K == EK_DTYPE_E4M3) return attention_decode_sm90_e4m3(call, l);
+  if (a.K == EK_DTYPE_I8) return attention_decode_sm90_i8(call, l);
+  return a.K == EK_DTYPE_F16 ? attention_decode_sm90_f16(call, l) : attention_decode_sm90_bf16(call, l);
 }
 
+static const char* why_not_sm80(const AttentionDecodeArgs& a, const Device& device) {
+  return why_not_mma(a, decode_shape_sm80(attention_call(a), device));
+}
+static size_t workspace_sm80(const AttentionDecodeArgs& a, const Device& device) {
+  const AttentionCall call = attention_call(a);
+  return decode_workspace(call, decode_shape_sm80(call, device));
+}
 static ek_status attention_decode_sm80(const AttentionDecodeArgs& a, const Launch& l) {
   const AttentionCall call = attention_call(a);
   if (a.K == EK_DTYPE_E4M3) return attention_decode_sm80_e4m3(call, l);
@@ -46,8 +67,9 @@ static ek_status attention_decode_cuda(const AttentionDecodeArgs& a, const Launc
   return attention_run_simt_float(call, l);
 }
 
-// attention_decode_sm80 is batch-invariant where the context asks for it: the split is then fixed.
+// The first two are batch-invariant where the context asks for it: the split is then fixed.
 const Kernel<AttentionDecodeArgs> kAttentionDecodeCuda[] = {
+    {"attention_decode_sm90", sm(90), why_not_sm90, attention_decode_sm90, workspace_sm90},
     {"attention_decode_sm80", sm(80), why_not_sm80, attention_decode_sm80, workspace_sm80},
     {"attention_decode_cuda", sm(75), nullptr, attention_decode_cuda},
     {},

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// Decode with tensor cores on sm_80 and newer. The visible keys of all sequences and kv heads stand in one line of tiles,
-// and every block (one to an SM) takes a stretch of it, found on the device from kv_len: attention_split.h. The tiles of a
-// stretch go round over its groups of warps (mostly one warp each), every group with a ring of its own that cp.async fills,
-// so nobody waits for another until an item ends and the groups' states are added up. An item of several blocks
-// is merged by the one that ends last, in the order of its keys, whoever that is: the bits never depend on it.
+// Decode with tensor cores, for attention_decode_sm80 and attention_decode_sm90, which differ in how tiles reach shared
+// memory. The visible keys of all sequences and kv heads stand in one line of tiles, and every block takes a stretch of it,
+// found on the device from kv_len: attention_split.h. Groups of warps (mostly one warp each) have whole tiles or a part of
+// every tile, and go their own way until an item ends and the groups' states are added up. An item of several blocks is
+// merged by the one that ends last, in the order of its keys, whoever that is: the bits never depend on it.
 #pragma once
 
 #include "cuda/pdl.cuh"
@@ -13,29 +13,43 @@
 
 namespace ek {
 
+template <class Plan>
 struct DecodeSmem {
-  char* ring;       // [groups, stages]
+  char* ring;       // Plan::ring_bytes
   float* sums;      // [groups, kMergeRows, kMergeStride]
   float2* bases;    // [groups, kRows]: maximum and total
   char* q;          // [kRows, kDim]
   DecodeRow* rows;  // [kRows]
-  int64_t* first;
+  typename Plan::I* first;
   DecodeSequence* sequences;
   int* flag;
 };
 
 template <class Plan>
-__device__ __forceinline__ DecodeSmem decode_smem(char* smem, int groups) {
-  DecodeSmem s;
+__device__ __forceinline__ DecodeSmem<Plan> decode_smem(char* smem, int groups) {
+  DecodeSmem<Plan> s;
   s.ring = smem;
-  s.q = s.ring + groups * Plan::kStages * Plan::kStageBytes;
+  s.q = s.ring + Plan::ring_bytes(groups);
   s.sums = reinterpret_cast<float*>(s.q + Plan::kRows * Plan::kDim * 2);
   s.bases = reinterpret_cast<float2*>(s.sums + groups * Plan::kMergeRows * Plan::kMergeStride);
   s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
-  s.first = reinterpret_cast<int64_t*>(s.sequences + kDecodeBatch);
+  s.first = reinterpret_cast<typename Plan::I*>(s.sequences + kDecodeBatch);
   s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
   s.flag = reinterpret_cast<int*>(s.rows + Plan::kRows);
   return s;
+}
+
+// The threads of a block that multiply, and a barrier among them.
+template <class Plan>
+__device__ __forceinline__ int decode_threads() {
+  return static_cast<int>(blockDim.x) - 32 * Plan::kLoadWarps;
+}
+template <class Plan>
+__device__ __forceinline__ void decode_sync() {
+  if constexpr (Plan::kLoadWarps > 0)
+    warps_sync(1, Plan::kWarps * 32);
+  else
+    __syncthreads();
 }
 
 // What an item is: its kv head, and rows [row, row + rows) of those that share it.
@@ -92,26 +106,35 @@ __device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
   if (at < p.q_lines) prefetch_l2(static_cast<const char*>(p.c.q.data) + at * 128);
 }
 
+// The split with a tile that is known to the compiler: shifts in place of divisions.
+template <class Plan>
+__device__ __forceinline__ AttentionSplitOf<typename Plan::I> decode_split(const DecodeParams& p) {
+  using I = typename Plan::I;
+  return {static_cast<I>(p.split.workers), static_cast<I>(p.split.heads), Plan::kKeys,
+          static_cast<I>(p.split.fixed_tiles), static_cast<I>(p.split.least)};
+}
+
 // Lengths to units, for all sequences of the launch: every block finds the same.
-__device__ __forceinline__ void decode_schedule(const DecodeParams& p, const AttentionSplit& split,
-                                                const DecodeSmem& s) {
+template <class Plan>
+__device__ __forceinline__ void decode_schedule(const DecodeParams& p, const DecodeSmem<Plan>& s) {
+  using I = typename Plan::I;
+  const AttentionSplitOf<I> split = decode_split<Plan>(p);
   const Sequences& seqs = p.c.seqs;
   const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
   for (int b = threadIdx.x; b < batch; b += blockDim.x) {
-    const int64_t q_len = seqs.q_len, kv_len = seqs.kv_count(b), prefix = seqs.prefix(b);
-    const KeyRange keys = visible(p.c.mask, 0, q_len - 1, q_len, kv_len, prefix);
-    s.sequences[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end), static_cast<int>(kv_len),
-                      static_cast<int>(prefix)};
+    const I q_len = static_cast<I>(seqs.q_len), kv_len = static_cast<I>(seqs.kv_count(b));
+    const KeyRangeOf<I> keys = visible<I>(p.c.mask, 0, q_len - 1, q_len, kv_len, static_cast<I>(seqs.prefix(b)));
+    s.sequences[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
     s.first[b + 1] = split_units(split, split_tiles(split, keys));
   }
   if (batch > 32) __syncthreads();  // else the first warp has them all
   if (threadIdx.x < 32) {
-    int64_t before = 0;
+    I before = 0;
     for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
-      int64_t sum = b < batch ? s.first[b + 1] : 0;
+      I sum = b < batch ? s.first[b + 1] : 0;
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
-        const int64_t other = __shfl_up_sync(0xffffffffu, sum, d);
+        const I other = __shfl_up_sync(0xffffffffu, sum, d);
         if (lane >= d) sum += other;
       }
       sum += before;
@@ -123,22 +146,33 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Att
   __syncthreads();
 }
 
+// A block's stretch of the units.
+template <class Plan>
+__device__ __forceinline__ DecodeBlock<typename Plan::I> decode_stretch(const DecodeParams& p,
+                                                                        const DecodeSmem<Plan>& s) {
+  using I = typename Plan::I;
+  const AttentionSplitOf<I> split = decode_split<Plan>(p);
+  const int batch = static_cast<int>(p.c.batch);
+  const I total = s.first[batch], share = split_share(split, total), begin = share * static_cast<I>(blockIdx.x);
+  return {split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
+}
+
 // The rows of an item, a warp for each: q to shared memory, and what masks and scores need. 8-bit caches are multiplied in
 // f16: each row of q is then brought to a largest value near 2^7 by a power of two, which loses nothing of bf16's range or
 // digits. Rows that do not exist stay as they are: what they hold meets no other row.
 template <class Plan>
 class DecodeQuery {
  public:
-  __device__ __forceinline__ DecodeQuery(const DecodeParams& p, const DecodeSmem& s) : p_(p), s_(s) {}
+  __device__ __forceinline__ DecodeQuery(const DecodeParams& p, const DecodeSmem<Plan>& s) : p_(p), s_(s) {}
 
   // Asks for the first of the warp's rows.
-  __device__ __forceinline__ void fetch(const AttentionPiece& piece) {
+  __device__ __forceinline__ void fetch(const AttentionPieceOf<typename Plan::I>& piece) {
     item_ = decode_item(p_, piece.head);
     sequence_ = piece.sequence;
     load(threadIdx.x / 32);
   }
   __device__ __forceinline__ void store() {
-    const int warps = blockDim.x / 32;
+    const int warps = decode_threads<Plan>() / 32;
     for (int r = threadIdx.x / 32; r < item_.rows; r += warps) {
       if (r >= warps) load(r);
       store(r);
@@ -191,20 +225,26 @@ class DecodeQuery {
     for (int i = 0; i < kPairs; ++i) {
       int pair = lane + 32 * i;
       if constexpr (Plan::kNarrow) pair = (pair & ~7) | (pair >> 1 & 3) | (pair & 1) << 2;
-      *reinterpret_cast<uint32_t*>(s_.q + decode_chunk<Plan::kDim / 8>(r, pair / 4) + pair % 4 * 4) = pairs_[i];
+      *reinterpret_cast<uint32_t*>(s_.q + decode_chunk<Plan::kDim / 8, Plan::kRows>(r, pair / 4) + pair % 4 * 4) =
+          pairs_[i];
     }
     if (lane == 0) {
       const DecodeSequence seq = s_.sequences[sequence_];
       const int q_len = static_cast<int>(c.seqs.q_len);
-      KeyRange keys = {seq.begin, seq.end};
-      if (q_len > 1) keys = visible(c.mask, at_.query, q_len, seq.kv_len, seq.prefix);
-      s_.rows[r] = {factor, c.alibi ? c.alibi[at_.head] * kLog2e : 0.f, at_.query + seq.kv_len - q_len,
-                    static_cast<int>(keys.begin), static_cast<int>(keys.end)};
+      DecodeRow row = {factor, 0.f, 0, seq.begin, seq.end};
+      if (q_len > 1 || c.alibi) {
+        const int64_t kv_len = c.seqs.kv_count(sequence_);
+        const KeyRange keys = visible(c.mask, at_.query, q_len, kv_len, c.seqs.prefix(sequence_));
+        row.begin = static_cast<int>(keys.begin), row.end = static_cast<int>(keys.end);
+        row.slope = c.alibi ? c.alibi[at_.head] * kLog2e : 0.f;
+        row.position = at_.query + static_cast<int>(kv_len) - q_len;
+      }
+      s_.rows[r] = row;
     }
   }
 
   const DecodeParams& p_;
-  const DecodeSmem& s_;
+  const DecodeSmem<Plan>& s_;
   DecodeItem item_;
   DecodePlace at_;
   int sequence_ = 0;
@@ -238,12 +278,13 @@ struct DecodeSum {
 // All states of an item by one block: threads side by side along columns, `parts` of them to a column where there are few.
 // The order of the sums is that of the keys.
 template <class Plan>
-__device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem& s, const AttentionPiece& piece,
-                                             const AttentionStates& states, int groups) {
-  constexpr int kAtOnce = 8;  // states on the way
+__device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem<Plan>& s,
+                                             const AttentionPieceOf<typename Plan::I>& piece,
+                                             const AttentionStatesOf<typename Plan::I>& states, int groups) {
+  constexpr int kAtOnce = Plan::kStatesAtOnce;
   const DecodeItem item = decode_item(p, piece.head);
   const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
-  const int threads = blockDim.x, count = static_cast<int>(states.count);
+  const int threads = decode_threads<Plan>(), count = static_cast<int>(states.count);
   const int room = groups * Plan::kMergeRows * Plan::kMergeStride / 6;  // states of one column, 24 bytes each, in sums
   const int share = (threads < room ? threads : room) / work, parts = share > 1 && count > kAtOnce ? share : 1;
   const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
@@ -256,7 +297,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
       float4 x[kAtOnce];
 #pragma unroll
       for (int j = 0; j < kAtOnce; ++j) {
-        const int64_t slot = states.slot(min(i + j, end - 1)) * p.slot_rows + row;
+        const int64_t slot = int64_t{states.slot(min(i + j, end - 1))} * p.slot_rows + row;
         base[j] = __ldcg(p.bases + slot);
         x[j] = __ldcg(reinterpret_cast<const float4*>(p.states + slot * p.c.v_dim + column));
         if (i + j >= end) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
@@ -271,7 +312,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
       decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
     }
   }
-  __syncthreads();
+  decode_sync<Plan>();
   if (parts == 1) return;
   if (static_cast<int>(threadIdx.x) < work) {
     const int row = threadIdx.x / columns;
@@ -286,14 +327,16 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
     decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y, sum.most,
                  sum.total);
   }
-  __syncthreads();  // sums are written again
+  decode_sync<Plan>();  // sums are written again
 }
 
 // The groups' states become one: the item's result, or a state of it in the workspace. q: the next item's rows, on the way.
 template <class Plan>
-__device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem& s, const DecodeBlock& block,
-                                              const AttentionPiece& piece, DecodeTile<Plan>& tile, int group,
-                                              int groups, DecodeQuery<Plan>& next, bool last) {
+__device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem<Plan>& s,
+                                              const DecodeBlock<typename Plan::I>& block,
+                                              const AttentionPieceOf<typename Plan::I>& piece, DecodeTile<Plan>& tile,
+                                              int group, int groups, DecodeQuery<Plan>& next, bool last) {
+  using I = typename Plan::I;
   constexpr int kRows = Plan::kMergeRows, kStride = Plan::kMergeStride, kGroups = Plan::kMostGroups;
   constexpr int kAtOnce = Plan::kSlice * Plan::kRows > 256 * 8 ? 2 : kGroups < 4 ? kGroups : 4;  // more would spill
   const AttentionCall& c = p.c;
@@ -302,10 +345,10 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
   tile.store_bases(s.bases + group * Plan::kRows);
   for (int from = 0; from < item.rows; from += kRows) {
-    if (from > 0) __syncthreads();
+    if (from > 0) decode_sync<Plan>();
     tile.store_sums(s.sums + group * kRows * kStride, from);
-    __syncthreads();
-    for (int at = threadIdx.x; at < kRows * columns; at += blockDim.x) {
+    decode_sync<Plan>();
+    for (int at = threadIdx.x; at < kRows * columns; at += decode_threads<Plan>()) {
       const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
       if (row >= item.rows) break;
       DecodeSum sum;
@@ -326,30 +369,31 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       if (piece.slot < 0) {
         decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
       } else {
-        const int64_t slot = piece.slot * p.slot_rows + row;
+        const int64_t slot = int64_t{piece.slot} * p.slot_rows + row;
         *reinterpret_cast<float4*>(p.states + slot * c.v_dim + column) = sum.y;
         if (column == 0) p.bases[slot] = make_float2(sum.most, sum.total);
       }
     }
   }
   if (!last) next.store();
-  __syncthreads();  // sums and bases are written again, q is there
+  decode_sync<Plan>();  // sums and bases are written again, q is there
   if (piece.slot < 0) return;
 
   // The block that ends last merges.
-  const AttentionStates states = split_states(block.split, block.first, piece.sequence, piece.head, block.share);
+  const AttentionStatesOf<I> states = split_states(block.split, block.first, piece.sequence, piece.head, block.share);
   if (threadIdx.x == 0) {
-    const int64_t index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
+    const I index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
     const bool mine = atomic_add_ordered(&p.counters[index], 1u) + 1 == static_cast<uint32_t>(states.count);
     if (mine) p.counters[index] = 0;
     *s.flag = mine;
   }
-  __syncthreads();
+  decode_sync<Plan>();
   if (*s.flag) decode_merge<Plan>(p, s, piece, states, groups);
 }
 
 // Sequences without a visible key: no stretch has them.
-__device__ __forceinline__ void decode_empty(const DecodeParams& p, const DecodeSmem& s) {
+template <class Plan>
+__device__ __forceinline__ void decode_empty(const DecodeParams& p, const DecodeSmem<Plan>& s) {
   const int columns = static_cast<int>(p.c.v_dim / 4), work = static_cast<int>(p.c.heads * p.c.seqs.q_len) * columns;
   for (int b = blockIdx.x; b < p.c.batch; b += gridDim.x) {
     if (s.first[b + 1] != s.first[b]) continue;
@@ -361,69 +405,40 @@ __device__ __forceinline__ void decode_empty(const DecodeParams& p, const Decode
   }
 }
 
-template <class Plan>
-__device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) {
-  const int warp = threadIdx.x / 32, groups = blockDim.x / (32 * Plan::kSlices), group = warp / Plan::kSlices;
-  const int slice = warp % Plan::kSlices, batch = static_cast<int>(p.c.batch);
-  const DecodeSmem s = decode_smem<Plan>(smem, groups);
-  AttentionSplit split = p.split;
-  split.tile = Plan::kKeys;  // known to the compiler: shifts in place of divisions
-  decode_schedule(p, split, s);
-  const int64_t total = s.first[batch], share = split_share(split, total), begin = share * blockIdx.x;
-  const DecodeBlock block = {
-      split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
-  decode_empty(p, s);
-  if (begin >= total) return;
-
-  // The first queries, and the ring: kStages - 1 tiles are on the way before the first is needed.
-  AttentionPiece piece = block.piece();
-  DecodeQuery<Plan> query(p, s);
-  query.fetch(piece);
-  const uint32_t ring = smem_address(s.ring + group * Plan::kStages * Plan::kStageBytes);
-  DecodeLoader<Plan> loader(p, block, piece, group, groups, slice);
-#pragma unroll 1
-  for (int i = 0; i < Plan::kStages - 1; ++i) loader.issue(ring + i * Plan::kStageBytes);
-  int stage = 0, fill = Plan::kStages - 1;
-  query.store();
-  __syncthreads();
-
-  for (int64_t unit = begin; unit < block.end;) {
+// The items of a block's stretch. `ring` gives the tiles: wait() for the next one of this group's, release() after it.
+template <class Plan, class Ring>
+__device__ __forceinline__ void decode_items(const DecodeParams& p, const DecodeSmem<Plan>& s,
+                                             const DecodeBlock<typename Plan::I>& block,
+                                             AttentionPieceOf<typename Plan::I> piece, DecodeQuery<Plan>& query,
+                                             Ring& ring, int group, int groups, int slice) {
+  using I = typename Plan::I;
+  // A group's tiles of a piece and its keys of a tile: one of several, all of it; or all of them, some of it.
+  const int first_tile = Plan::kLoadWarps ? 0 : group, tile_step = Plan::kLoadWarps ? 1 : groups;
+  const int first_key = Plan::kLoadWarps ? group * Plan::kOwn : 0;
+  for (I unit = block.begin; unit < block.end;) {
     const DecodeSequence seq = s.sequences[piece.sequence];
     const int64_t q_len = p.c.seqs.q_len;
     KeyRange all = {seq.begin, seq.end};
-    if (q_len > 1) all = visible_to_all(p.c.mask, 0, q_len - 1, q_len, seq.kv_len, seq.prefix);
+    if (q_len > 1)
+      all = visible_to_all(p.c.mask, 0, q_len - 1, q_len, p.c.seqs.kv_count(piece.sequence),
+                           p.c.seqs.prefix(piece.sequence));
     const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
-    const int base = seq.begin / Plan::kKeys * Plan::kKeys;
+    const int base = seq.begin / Plan::kKeys * Plan::kKeys + first_key;
     DecodeTile<Plan> tile;
-    tile.begin(smem_address(s.q), s.rows, slice);
-    for (int i = piece.tile_begin + group; i < piece.tile_end; i += groups) {
-      // The tile is there, and everyone has left the stage that is filled next
-      copy_wait<Plan::kStages - 2>();
-      if constexpr (Plan::kSlices > 1)
-        warps_sync(1 + group, 32 * Plan::kSlices);
-      else
-        __syncwarp();
-      loader.issue(ring + fill * Plan::kStageBytes);
+    tile.begin(smem_address(s.q), s.rows, first_key, slice);
+    for (int i = piece.tile_begin + first_tile; i < piece.tile_end; i += tile_step) {
+      const DecodeStage stage = ring.wait();
       const int key = base + i * Plan::kKeys;
-      tile.step(p, ring + stage * Plan::kStageBytes, key, key < all_begin || key + Plan::kKeys > all_end);
-      stage = stage + 1 == Plan::kStages ? 0 : stage + 1;
-      fill = fill + 1 == Plan::kStages ? 0 : fill + 1;
+      // Of a part of a tile there may be nothing to see
+      if (!Plan::kLoadWarps || (key < seq.end && key + Plan::kOwn > seq.begin))
+        tile.step(p, stage, key, key < all_begin || key + Plan::kOwn > all_end);
+      ring.release();
     }
     unit += piece.units;
-    const AttentionPiece done = piece;
+    const AttentionPieceOf<I> done = piece;
     if (unit < block.end) query.fetch(piece = block.next(done, unit));
     decode_finish<Plan>(p, s, block, done, tile, group, groups, query, unit >= block.end);
   }
-  copy_wait<0>();
-}
-
-template <class Plan>
-__global__ void __launch_bounds__(Plan::kWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
-  extern __shared__ __align__(128) char smem[];
-  decode_prefetch(p);
-  pdl_wait();
-  pdl_launch();
-  if constexpr (kHasAsyncCopy) decode_block<Plan>(p, smem);
 }
 
 }  // namespace ek

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Shapes and parameters of the tensor-core decode kernel (attention_decode_mma.cuh has the picture): what host and device
-// both need to know.
+// Shapes and parameters of the tensor-core decode kernels (attention_decode_mma.cuh has the picture): what host and device
+// both need to know. DecodePlan is attention_decode_sm80's; attention_decode_sm90.h has the other.
 #pragma once
 
 #include "cuda/rows.cuh"
@@ -17,10 +17,13 @@ template <class M_, class K_, int kDim_, int kRows_>
 struct DecodePlan {
   using M = M_;
   using K = K_;
+  using I = int64_t;  // counts units of a launch, and keys
   static constexpr int kDim = kDim_, kRows = kRows_;
   static constexpr bool kNarrow = sizeof(K) == 1;  // 8 bits, converted to f16 in registers
   static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(K)), kChunks = kRowBytes / 16;
-  static constexpr int kKeys = kRowBytes >= 256 ? 16 : 32;  // of a tile: short rows are taken together
+  static constexpr int kKeys = kRowBytes >= 256 ? 16 : 32;          // of a tile: short rows are taken together
+  static constexpr int kOwn = kKeys;                                // of a group's tile, its warps'
+  static constexpr int kPitch = kRowBytes < 128 ? kRowBytes : 128;  // between rows of a panel, in a tile
   static constexpr int kTileBytes = kKeys * kRowBytes, kScaleBytes = kNarrow ? kKeys * 4 : 0;
   static constexpr int kStageBytes = 2 * (kTileBytes + kScaleBytes);
   // Warps that share keys, each with a slice of the values: a stage of 512 columns is 32 KB, too much for each warp.
@@ -34,13 +37,16 @@ struct DecodePlan {
   static constexpr bool kKeepQ = kDim * kRows <= 256 * 8;  // in registers: 32 at most
   static constexpr int kMergeRows = kDim > 256 || kWarps > 8 ? 2 : 4;
   static constexpr int kMergeStride = kDim + 4;  // floats; + 4: no bank conflicts
+  static constexpr int kLoadWarps = 0;           // of a block, that only load
+  static constexpr int kStatesAtOnce = 8;        // on the way, in a merge
 
   // Shared memory of a block, and of each of its groups of kSlices warps.
   static constexpr int kGroupBytes =
       kStages * kStageBytes + kMergeRows * kMergeStride * 4 + kRows * 8;  // ring, sums, maxima and totals
-  static constexpr int kBlockBytes = kRows * kDim * 2 + kRows * 32 + (kDecodeBatch + 1) * 8 + kDecodeBatch * 16 +
+  static constexpr int kBlockBytes = kRows * kDim * 2 + kRows * 32 + (kDecodeBatch + 1) * 8 + kDecodeBatch * 8 +
                                      64;  // q, rows, first units, sequences, a flag
 
+  static EK_RULE int ring_bytes(int groups) { return groups * kStages * kStageBytes; }
   static int groups(int smem_per_block) {
     const int fit = (smem_per_block - kBlockBytes) / kGroupBytes;
     return fit < kMostGroups ? fit : kMostGroups;

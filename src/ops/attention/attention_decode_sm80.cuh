@@ -1,72 +1,89 @@
 // SPDX-License-Identifier: Apache-2.0
-// The launch of decode_mma for one dtype of the cache: M is what the tensor cores multiply.
+// attention_decode_sm80: cp.async and mma.sync. One block to an SM; the tiles of its stretch go round over its groups of
+// warps, each with a ring of its own that it fills itself, so that nobody waits for another until an item ends.
 #pragma once
 
+#include "ops/attention/attention_decode_launch.cuh"
 #include "ops/attention/attention_decode_mma.cuh"
-#include "ops/attention/attention_decode_sm80.h"
 
 namespace ek {
 
-// The same call for `count` sequences from `first` on.
-inline AttentionCall decode_slab(AttentionCall c, int64_t first, int64_t count) {
-  const auto shift = [first](Tensor& t) {
-    if (t.data) t.data = static_cast<char*>(t.data) + first * t.stride[0] * dtype_bytes(t.dtype);
-  };
-  shift(c.q), shift(c.y), shift(c.lse);
-  c.batch = count;
-  c.seqs.kv_len += first;
-  if (c.seqs.prefix_len) c.seqs.prefix_len += first;
-  if (c.seqs.page_table) {
-    c.seqs.page_table += first * c.seqs.table_stride;
-  } else {  // a page for each sequence
-    for (KvCache* cache : {&c.k, &c.v}) {
-      cache->data = static_cast<const char*>(cache->data) + first * cache->page * dtype_bytes(c.K);
-      if (cache->scale) cache->scale += first * cache->scale_page;
-    }
+// The ring of one group: kStages - 1 tiles are on the way before the first is needed.
+template <class Plan>
+class DecodeOwnRing {
+ public:
+  __device__ __forceinline__ DecodeOwnRing(char* ring, const DecodeParams& p,
+                                           const DecodeBlock<typename Plan::I>& block,
+                                           const AttentionPieceOf<typename Plan::I>& piece, int group, int groups,
+                                           int slice)
+      : ring_(smem_address(ring + group * Plan::kStages * Plan::kStageBytes)),
+        group_(group),
+        loader_(p, block, piece, group, groups, slice) {
+#pragma unroll 1
+    for (int i = 0; i < Plan::kStages - 1; ++i) loader_.issue(ring_ + i * Plan::kStageBytes);
   }
-  return c;
+  __device__ __forceinline__ DecodeStage wait() {
+    // The tile is there, and everyone has left the stage that is filled next
+    copy_wait<Plan::kStages - 2>();
+    if constexpr (Plan::kSlices > 1)
+      warps_sync(1 + group_, 32 * Plan::kSlices);
+    else
+      __syncwarp();
+    loader_.issue(ring_ + fill_ * Plan::kStageBytes);
+    const uint32_t tiles = ring_ + stage_ * Plan::kStageBytes;
+    return {tiles, tiles + 2 * Plan::kTileBytes};
+  }
+  __device__ __forceinline__ void release() {
+    stage_ = stage_ + 1 == Plan::kStages ? 0 : stage_ + 1;
+    fill_ = fill_ + 1 == Plan::kStages ? 0 : fill_ + 1;
+  }
+
+ private:
+  const uint32_t ring_;
+  const int group_;
+  DecodeLoader<Plan> loader_;
+  int stage_ = 0, fill_ = Plan::kStages - 1;
+};
+
+template <class Plan>
+__device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) {
+  const int warp = threadIdx.x / 32, groups = blockDim.x / (32 * Plan::kSlices), group = warp / Plan::kSlices;
+  const int slice = warp % Plan::kSlices;
+  const DecodeSmem<Plan> s = decode_smem<Plan>(smem, groups);
+  decode_schedule<Plan>(p, s);
+  const DecodeBlock<typename Plan::I> block = decode_stretch<Plan>(p, s);
+  decode_empty(p, s);
+  if (block.begin >= block.end) return;
+  const AttentionPieceOf<typename Plan::I> piece = block.piece();
+  DecodeQuery<Plan> query(p, s);
+  query.fetch(piece);
+  DecodeOwnRing<Plan> ring(s.ring, p, block, piece, group, groups, slice);
+  query.store();
+  __syncthreads();
+  decode_items<Plan>(p, s, block, piece, query, ring, group, groups, slice);
+  copy_wait<0>();
 }
 
-// What is fetched to L2 at the start: small page tables, and queries that are one run of memory. 128 bytes a thread.
-inline void decode_fetch_ahead(DecodeParams* p) {
-  const AttentionCall& c = p->c;
-  constexpr int64_t kMostLines = 16384;
-  const int64_t threads = p->split.workers * 32 * (4), most = threads < kMostLines ? threads : kMostLines;
-  const int64_t pages = c.seqs.max_kv / (c.seqs.page_size < 1 ? 1 : c.seqs.page_size), lines = (pages + 31) / 32;
-  if (c.seqs.page_table && lines * c.batch <= most) p->table_lines = static_cast<int32_t>(lines);
-  const int64_t row = c.heads * c.head_dim, q_lines = (c.batch * c.seqs.q_len * row * 2 + 127) / 128;
-  if (c.q.stride[2] == c.head_dim && c.q.stride[1] == row && c.q.stride[0] == row * c.seqs.q_len && q_lines <= most)
-    p->q_lines = static_cast<int32_t>(q_lines);
+template <class Plan>
+__global__ void __launch_bounds__(Plan::kWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
+  extern __shared__ __align__(128) char smem[];
+  decode_prefetch(p);
+  pdl_wait();
+  pdl_launch();
+  if constexpr (kHasAsyncCopy) decode_block<Plan>(p, smem);
 }
 
 template <class Plan>
 ek_status decode_launch(const AttentionCall& call, const Launch& l) {
-  const DecodeSizes sizes = decode_sizes(call, l.device, l.flags & EK_FLAG_BATCH_INVARIANT);
-  const int groups = Plan::groups(l.device.smem_per_block);
+  const DecodeShape shape = decode_shape_sm80(call, l.device);
+  const DecodeSizes sizes = decode_sizes(call, shape, l.flags & EK_FLAG_BATCH_INVARIANT);
   Grid grid;
   grid.blocks = dim3(static_cast<unsigned>(sizes.split.workers));
-  grid.threads = dim3(static_cast<unsigned>(groups * Plan::kSlices * 32));
-  grid.smem = groups * Plan::kGroupBytes + Plan::kBlockBytes;
+  grid.threads = dim3(static_cast<unsigned>(shape.groups * Plan::kSlices * 32));
+  grid.smem = shape.groups * Plan::kGroupBytes + Plan::kBlockBytes;
   if (const ek_status status = allow_smem(l, decode_mma<Plan>, grid.smem)) return status;
-  const auto by_token = [](const KvCache& cache) { return cache.scale && (cache.scale_page || cache.scale_slot); };
-  for (int64_t b = 0; b < call.batch; b += sizes.slab) {
-    DecodeParams p = {};
-    p.c = decode_slab(call, b, call.batch - b < sizes.slab ? call.batch - b : sizes.slab);
-    p.split = sizes.split;
-    p.group = static_cast<int32_t>(call.heads / call.kv_heads);
-    p.rows = sizes.rows, p.row_blocks = sizes.row_blocks, p.slot_rows = sizes.slot_rows;
-    p.k_tokens = by_token(call.k), p.v_tokens = by_token(call.v);
-    p.special = call.softcap > 0.f || call.alibi;
-    p.factor = call.scale * (call.softcap > 0.f ? 1.f / call.softcap : 1.4426950408889634f);
-    p.states = static_cast<float*>(l.workspace);
-    p.bases = reinterpret_cast<float2*>(p.states + sizes.slots * sizes.slot_rows * call.v_dim);
-    // A page that is longer than all sequences is never left.
-    p.page_size =
-        Divider(call.seqs.page_size < 0x7fffffff ? (call.seqs.page_size < 1 ? 1 : call.seqs.page_size) : 0x7fffffff);
-    p.counters = l.counters;
-    decode_fetch_ahead(&p);
-    if (const ek_status status = launch(l, decode_mma<Plan>, grid, p)) return status;
-  }
+  for (int64_t b = 0; b < call.batch; b += sizes.slab)
+    if (const ek_status status = launch(l, decode_mma<Plan>, grid, decode_params(call, sizes, b, l))) return status;
   return EK_STATUS_OK;
 }
 

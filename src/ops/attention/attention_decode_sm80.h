@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// How attention_decode_sm80 is launched: workers, workspace, and the slabs of sequences that both limit.
+// How the tensor-core decode kernels are launched: workers, workspace, and the slabs of sequences that both limit; and
+// attention_decode_sm80's numbers.
 #pragma once
 
 #include "dispatch/kernel.h"
@@ -12,7 +13,10 @@ inline int decode_dim(const AttentionCall& c) {
   const int64_t dim = c.head_dim > c.v_dim ? c.head_dim : c.v_dim;
   return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 512;
 }
-inline int decode_keys(const AttentionCall& c) { return decode_dim(c) * dtype_bytes(c.K) >= 256 ? 16 : 32; }
+// What a kernel makes of a call. blocks: of the grid; groups: of warps, that a block has shared memory for.
+struct DecodeShape {
+  int keys, blocks, groups;
+};
 
 struct DecodeSizes {
   AttentionSplit split;
@@ -25,13 +29,13 @@ struct DecodeSizes {
 // Where the split is fixed every unit has a slot: longer batches are cut into slabs that take so much.
 constexpr int64_t kDecodeSlabBytes = 32 << 20;
 
-inline DecodeSizes decode_sizes(const AttentionCall& c, const Device& device, bool batch_invariant) {
+inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape, bool batch_invariant) {
   DecodeSizes s = {};
-  const int64_t group = c.heads / c.kv_heads, tile = decode_keys(c), window = c.mask.window_left;
+  const int64_t group = c.heads / c.kv_heads, tile = shape.keys, window = c.mask.window_left;
   s.rows = static_cast<int32_t>(group * c.seqs.q_len);
   s.slot_rows = s.rows < kDecodeRows ? s.rows : kDecodeRows;
   s.row_blocks = (s.rows + kDecodeRows - 1) / kDecodeRows;
-  s.split = attention_split(device.processors, c.kv_heads * s.row_blocks, tile, batch_invariant);
+  s.split = attention_split(shape.blocks, c.kv_heads * s.row_blocks, tile, batch_invariant);
   int64_t keys = c.seqs.max_kv;
   if (window >= 0 && window + c.seqs.q_len + tile < keys) keys = window + c.seqs.q_len + tile;
   const int64_t tiles = (keys + tile - 1) / tile + 1;
@@ -47,16 +51,31 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const Device& device, bo
   return s;
 }
 
-// Groups of warps that the device has shared memory for; 0: not even for one.
-inline int decode_groups(const AttentionCall& c, const Device& device) {
-  const auto groups = [&](auto element) {
-    using K = decltype(element);
-    const int dim = decode_dim(c), smem = device.smem_per_block;
-    if (dim == 64) return DecodePlan<K, K, 64, 16>::groups(smem);
-    if (dim == 128) return DecodePlan<K, K, 128, 16>::groups(smem);
-    return dim == 256 ? DecodePlan<K, K, 256, 16>::groups(smem) : DecodePlan<K, K, 512, 16>::groups(smem);
+// What the workspace holds, whatever the context asks for.
+inline size_t decode_workspace(const AttentionCall& c, const DecodeShape& shape) {
+  const size_t balanced = decode_sizes(c, shape, false).bytes(c), fixed = decode_sizes(c, shape, true).bytes(c);
+  return balanced > fixed ? balanced : fixed;
+}
+
+// Calls f with the plan for a call, Plan<M, K, kDim, kRows>; M and K only name sizes here.
+template <template <class, class, int, int> class Plan, class K, class F>
+auto with_decode_plan(const AttentionCall& c, const F& f) {
+  const bool few = c.heads / c.kv_heads * c.seqs.q_len <= 8;
+  switch (decode_dim(c)) {
+    case 64: return few ? f(Plan<K, K, 64, 8>()) : f(Plan<K, K, 64, 16>());
+    case 128: return few ? f(Plan<K, K, 128, 8>()) : f(Plan<K, K, 128, 16>());
+    case 256: return few ? f(Plan<K, K, 256, 8>()) : f(Plan<K, K, 256, 16>());
+    default: return few ? f(Plan<K, K, 512, 8>()) : f(Plan<K, K, 512, 16>());
+  }
+}
+
+inline DecodeShape decode_shape_sm80(const AttentionCall& c, const Device& device) {
+  const auto shape = [&](auto plan) {
+    using Plan = decltype(plan);
+    return DecodeShape{Plan::kKeys, device.processors, Plan::groups(device.smem_per_block)};
   };
-  return dtype_bytes(c.K) == 1 ? groups(int8_t()) : groups(int16_t());
+  return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan, int8_t>(c, shape)
+                               : with_decode_plan<DecodePlan, int16_t>(c, shape);
 }
 
 // One file for each dtype of the cache.

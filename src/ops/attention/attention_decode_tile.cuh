@@ -61,17 +61,19 @@ class DecodeTile {
  public:
   using M = typename Plan::M;
   using K = typename Plan::K;
-  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kKeys / 16, kColumns = Plan::kSlice / 16;
+  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kOwn / 16, kColumns = Plan::kSlice / 16;
   static constexpr int kEights = Plan::kRows / 8;  // of rows
 
-  // q: [kRows, kDim] in shared memory.
-  __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int slice) {
+  // q: [kRows, kDim] in shared memory. first: this warp's first key of every tile.
+  __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int first, int slice) {
     const int lane = threadIdx.x % 32;
     slice_ = slice, rows_ = rows;
-    q_ = q + decode_chunk<Plan::kDim / 8>(lane % 8, lane / 8);
-    k_ = decode_chunk<Plan::kChunks>(lane % 16, lane / 16);
-    v_ = Plan::kNarrow ? k_ : decode_chunk<Plan::kChunks>(lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    v_ += slice * Plan::kSlice * static_cast<int>(sizeof(K));
+    q_ = q + decode_chunk<Plan::kDim / 8, Plan::kRows>(lane % 8, lane / 8);
+    k_ = decode_chunk<Plan::kChunks, Plan::kKeys>(first + lane % 16, lane / 16);
+    v_ = k_;
+    if constexpr (!Plan::kNarrow)
+      v_ = decode_chunk<Plan::kChunks, Plan::kKeys>(first + lane % 8 + lane / 16 * 8, lane / 8 % 2);
+    v_ += slice * Plan::kSlice * static_cast<int>(sizeof(K)) * Plan::kKeys;
     if constexpr (Plan::kKeepQ)
 #pragma unroll
       for (int n = 0; n < kEights; ++n)
@@ -91,14 +93,13 @@ class DecodeTile {
     }
   }
 
-  // The tile at `stage`, whose first key is `key`. masked: not every row sees every key.
-  __device__ __forceinline__ void step(const DecodeParams& p, uint32_t stage, int key, bool masked) {
+  // This warp's keys of the tile, from `key` on. masked: not every row sees every key.
+  __device__ __forceinline__ void step(const DecodeParams& p, const DecodeStage& stage, int key, bool masked) {
     float s[kBlocks][kEights][4];
-    scores(stage, s);
-    const uint32_t scales = stage + 2 * Plan::kTileBytes;
-    finish_scores(p, scales, key, masked, s);
-    weights(p, scales + Plan::kScaleBytes, s);
-    values(stage + Plan::kTileBytes, s);
+    scores(stage.tiles, s);
+    finish_scores(p, stage.scales, key, masked, s);
+    weights(p, stage.scales + Plan::kScaleBytes, s);
+    values(stage.tiles + Plan::kTileBytes, s);
   }
 
   // Maxima and totals of all rows, to bases[row].
@@ -136,9 +137,14 @@ class DecodeTile {
  private:
   static __device__ __forceinline__ int row(int n, int r) { return n * 8 + threadIdx.x % 4 * 2 + r; }
 
+  // The turned place first, then the tile: so the turns are the same for all tiles.
+  static __device__ __forceinline__ uint32_t chunk_on(uint32_t at, int chunk) {
+    return decode_chunk_on<Plan::kChunks, Plan::kKeys>(at, chunk);
+  }
+
   // Two steps of q's product.
   __device__ __forceinline__ void load_q(int n, int step, uint32_t (&b)[4]) const {
-    ldmatrix<false>(b, decode_chunk_on<Plan::kDim / 8>(q_, 2 * step) + n * 8 * Plan::kDim * 2);
+    ldmatrix<false>(b, decode_chunk_on<Plan::kDim / 8, Plan::kRows>(q_, 2 * step) + n * 8 * 128);
   }
 
   // s = k q
@@ -166,16 +172,16 @@ class DecodeTile {
       }
 #pragma unroll
       for (int i = 0; i < kBlocks; ++i) {
-        const uint32_t at = tile + k_ + i * 16 * Plan::kRowBytes;
+        const uint32_t at = tile + i * 16 * Plan::kPitch;
         uint32_t a[2][4];
         if constexpr (Plan::kNarrow) {
           uint32_t bytes[4];  // keys 0-7, 8-15 of a chunk, then of the next one: each is a product's 16 columns
-          ldmatrix<false>(bytes, decode_chunk_on<Plan::kChunks>(at, step));
+          ldmatrix<false>(bytes, at + chunk_on(k_, step));
 #pragma unroll
           for (int e = 0; e < 4; ++e) widen<K>(bytes[e], a[e / 2][e % 2], a[e / 2][e % 2 + 2]);
         } else {
-          ldmatrix<false>(a[0], decode_chunk_on<Plan::kChunks>(at, 2 * step));
-          ldmatrix<false>(a[1], decode_chunk_on<Plan::kChunks>(at, 2 * step + 2));
+          ldmatrix<false>(a[0], at + chunk_on(k_, 2 * step));
+          ldmatrix<false>(a[1], at + chunk_on(k_, 2 * step + 2));
         }
 #pragma unroll
         for (int n = 0; n < kEights; ++n) {
@@ -288,7 +294,7 @@ class DecodeTile {
   __device__ __forceinline__ void values(uint32_t tile, const float (&s)[kBlocks][kEights][4]) {
 #pragma unroll
     for (int block = 0; block < kBlocks; ++block) {
-      const uint32_t at = tile + v_ + block * 16 * Plan::kRowBytes;
+      const uint32_t at = tile + block * 16 * Plan::kPitch;
       uint32_t b[kEights][2];
 #pragma unroll
       for (int n = 0; n < kEights; ++n)
@@ -299,7 +305,7 @@ class DecodeTile {
       for (int i = 0; i < kColumns; i += Plan::kNarrow ? 2 : 1) {
         uint32_t v[4];
         if constexpr (Plan::kNarrow) {
-          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, i));  // keys 0-7, 8-15 of a chunk, then of the next one
+          ldmatrix<true>(v, at + chunk_on(v_, i));  // keys 0-7, 8-15 of a chunk, then of the next one
 #pragma unroll
           for (int c = 0; c < 2; ++c) {
             uint32_t a[4];
@@ -310,7 +316,7 @@ class DecodeTile {
             for (int n = 0; n < kEights; ++n) mma<M>(o_[i + c][n], a, b[n][0], b[n][1]);
           }
         } else {
-          ldmatrix<true>(v, decode_chunk_on<Plan::kChunks>(at, 2 * i));
+          ldmatrix<true>(v, at + chunk_on(v_, 2 * i));
 #pragma unroll
           for (int n = 0; n < kEights; ++n) mma<M>(o_[i][n], v, b[n][0], b[n][1]);
         }

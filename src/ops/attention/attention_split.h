@@ -14,13 +14,16 @@
 
 namespace ek {
 
-struct AttentionSplit {
-  int64_t workers;      // blocks of the grid
-  int64_t heads;        // kv heads (times blocks of queries, where one does not hold them all)
-  int64_t tile;         // keys
-  int64_t fixed_tiles;  // 0: balanced
-  int64_t least;        // units of a stretch: less is not worth a merge
+// I: int64_t, or int where all units of a launch are fewer than 2^31 and keys fewer than 2^30.
+template <class I>
+struct AttentionSplitOf {
+  I workers;      // blocks of the grid
+  I heads;        // kv heads (times blocks of queries, where one does not hold them all)
+  I tile;         // keys
+  I fixed_tiles;  // 0: balanced
+  I least;        // units of a stretch: less is not worth a merge
 };
+using AttentionSplit = AttentionSplitOf<int64_t>;
 
 // Keys of a unit in fixed mode: enough for a merge to be cheap beside them, few enough for 16 blocks at 8 heads and 1024
 // keys. A constant: the width of a page table, which could say how long sequences are, may change with the batch.
@@ -35,38 +38,50 @@ EK_RULE AttentionSplit attention_split(int64_t workers, int64_t heads, int64_t t
 }
 
 // One part of an item.
-struct AttentionPiece {
+template <class I>
+struct AttentionPieceOf {
   int32_t sequence, head;
   int32_t tile_begin, tile_end;  // of the item's tiles
   int32_t units;                 // of the line
-  int64_t slot;                  // for its partial result; -1: it is the result
+  I slot;                        // for its partial result; -1: it is the result
 };
+using AttentionPiece = AttentionPieceOf<int64_t>;
 
 // The parts of an item, for the merge: state i is in slot(i). count 0: no key at all; 1: the result is there already.
-struct AttentionStates {
-  int64_t count, first, next;
-  EK_RULE int64_t slot(int64_t i) const { return i == 0 ? first : next + (i - 1) * step; }
-  int64_t step;
+template <class I>
+struct AttentionStatesOf {
+  I count, first, next;
+  EK_RULE I slot(I i) const { return i == 0 ? first : next + (i - 1) * step; }
+  I step;
 };
+using AttentionStates = AttentionStatesOf<int64_t>;
 
 namespace attention_detail {
-EK_RULE int64_t divide_up(int64_t a, int64_t b) { return row_quotient(a + b - 1, b); }
+EK_RULE int64_t quotient(int64_t a, int64_t b) { return row_quotient(a, b); }
+EK_RULE int quotient(int a, int b) { return static_cast<int>(static_cast<uint32_t>(a) / static_cast<uint32_t>(b)); }
+template <class I>
+EK_RULE I divide_up(I a, I b) {
+  return quotient(a + b - 1, b);
+}
 }  // namespace attention_detail
 
 // Tiles of the visible keys of a sequence: from a multiple of the tile on, so that tiles are whole pages where they can be.
-EK_RULE int64_t split_tiles(const AttentionSplit& s, KeyRange keys) {
+template <class I>
+EK_RULE I split_tiles(const AttentionSplitOf<I>& s, KeyRangeOf<Index<I>> keys) {
   if (keys.end <= keys.begin) return 0;
-  return attention_detail::divide_up(keys.end, s.tile) - row_quotient(keys.begin, s.tile);
+  return attention_detail::divide_up(keys.end, s.tile) - attention_detail::quotient(keys.begin, s.tile);
 }
 
 // Units of a sequence with so many tiles. The exclusive sums of these, first[0 .. batch], are all that follows needs.
-EK_RULE int64_t split_units(const AttentionSplit& s, int64_t tiles) {
+template <class I>
+EK_RULE I split_units(const AttentionSplitOf<I>& s, Index<I> tiles) {
   return s.heads * (s.fixed_tiles ? attention_detail::divide_up(tiles, s.fixed_tiles) : tiles);
 }
 
 // Units of each worker's stretch, but of the last.
-EK_RULE int64_t split_share(const AttentionSplit& s, int64_t total) {
-  const int64_t share = attention_detail::divide_up(total, s.workers);
+template <class I>
+EK_RULE I split_share(const AttentionSplitOf<I>& s, Index<I> total) {
+  const I share = attention_detail::divide_up(total, s.workers);
   return share > s.least ? share : s.least;
 }
 
@@ -76,10 +91,11 @@ EK_RULE int64_t split_slots(const AttentionSplit& s, int64_t batch, int64_t max_
 }
 
 // The sequence that a unit of the line belongs to: the last that begins at or before it, and is not empty.
-EK_RULE int64_t split_find(const int64_t* first, int64_t batch, int64_t unit) {
-  int64_t low = 0, high = batch;  // first[low] <= unit < first[high]
+template <class I>
+EK_RULE I split_find(const I* first, Index<I> batch, Index<I> unit) {
+  I low = 0, high = batch;  // first[low] <= unit < first[high]
   while (high - low > 1) {
-    const int64_t middle = (low + high) / 2;
+    const I middle = (low + high) / 2;
     if (first[middle] <= unit)
       low = middle;
     else
@@ -89,11 +105,12 @@ EK_RULE int64_t split_find(const int64_t* first, int64_t batch, int64_t unit) {
 }
 
 namespace attention_detail {
-EK_RULE AttentionPiece piece(const AttentionSplit& s, int64_t sequence, int64_t head, int64_t tiles, int64_t per_head,
-                             int64_t at, int64_t worker, int64_t unit, int64_t left) {
+template <class I>
+EK_RULE AttentionPieceOf<I> piece(const AttentionSplitOf<I>& s, Index<I> sequence, Index<I> head, Index<I> tiles,
+                                  Index<I> per_head, Index<I> at, Index<I> worker, Index<I> unit, Index<I> left) {
   const int32_t b = static_cast<int32_t>(sequence), h = static_cast<int32_t>(head);
   if (s.fixed_tiles) {
-    const int64_t begin = at * s.fixed_tiles, end = begin + s.fixed_tiles < tiles ? begin + s.fixed_tiles : tiles;
+    const I begin = at * s.fixed_tiles, end = begin + s.fixed_tiles < tiles ? begin + s.fixed_tiles : tiles;
     return {b, h, static_cast<int32_t>(begin), static_cast<int32_t>(end), 1, per_head == 1 ? -1 : unit};
   }
   const int32_t begin = static_cast<int32_t>(at), rest = static_cast<int32_t>(per_head - at);
@@ -105,39 +122,43 @@ EK_RULE AttentionPiece piece(const AttentionSplit& s, int64_t sequence, int64_t 
 
 // The piece that begins at `unit`, for a worker whose stretch is [worker * share, end).
 // tiles: of the sequence that split_find gave.
-EK_RULE AttentionPiece split_piece(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t tiles,
-                                   int64_t worker, int64_t unit, int64_t end) {
-  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
-  const int64_t head = row_quotient(unit - first[sequence], per_head), at = unit - first[sequence] - head * per_head;
+template <class I>
+EK_RULE AttentionPieceOf<I> split_piece(const AttentionSplitOf<I>& s, const Index<I>* first, Index<I> sequence,
+                                        Index<I> tiles, Index<I> worker, Index<I> unit, Index<I> end) {
+  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], s.heads);
+  const I head = attention_detail::quotient(unit - first[sequence], per_head);
+  const I at = unit - first[sequence] - head * per_head;
   return attention_detail::piece(s, sequence, head, tiles, per_head, at, worker, unit, end - unit);
 }
 
 // The piece after `p` in the same stretch, which begins at `unit` and has `left` units from there on: the same without a
 // search. tiles(sequence): 0 where no key is visible.
-template <class Tiles>
-EK_RULE AttentionPiece split_next(const AttentionSplit& s, const AttentionPiece& p, int64_t worker, int64_t unit,
-                                  int64_t left, const Tiles& tiles) {
-  int32_t sequence = p.sequence, head = p.head, count = tiles(sequence);
-  int64_t at = 0;
+template <class I, class Tiles>
+EK_RULE AttentionPieceOf<I> split_next(const AttentionSplitOf<I>& s, const AttentionPieceOf<I>& p, Index<I> worker,
+                                       Index<I> unit, Index<I> left, const Tiles& tiles) {
+  int32_t sequence = p.sequence, head = p.head;
+  I count = tiles(sequence), at = 0;
   if (p.tile_end < count) {  // a fixed part of an item; else a stretch ends where a piece ends before its item
-    at = attention_detail::divide_up(p.tile_end, s.fixed_tiles ? s.fixed_tiles : 1);
+    at = attention_detail::divide_up<I>(p.tile_end, s.fixed_tiles ? s.fixed_tiles : 1);
   } else if (++head == s.heads) {
     head = 0;
     do count = tiles(++sequence);
     while (count == 0);
   }
-  const int64_t per_head = s.fixed_tiles ? attention_detail::divide_up(count, s.fixed_tiles) : count;
+  const I per_head = s.fixed_tiles ? attention_detail::divide_up(count, s.fixed_tiles) : count;
   return attention_detail::piece(s, sequence, head, count, per_head, at, worker, unit, left);
 }
 
 // Where the parts of an item are.
-EK_RULE AttentionStates split_states(const AttentionSplit& s, const int64_t* first, int64_t sequence, int64_t head,
-                                     int64_t share) {
-  const int64_t per_head = row_quotient(first[sequence + 1] - first[sequence], s.heads);
-  const int64_t begin = first[sequence] + head * per_head;
+template <class I>
+EK_RULE AttentionStatesOf<I> split_states(const AttentionSplitOf<I>& s, const Index<I>* first, Index<I> sequence,
+                                          Index<I> head, Index<I> share) {
+  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], s.heads);
+  const I begin = first[sequence] + head * per_head;
   if (per_head == 0) return {0, 0, 0, 0};
   if (s.fixed_tiles) return {per_head, begin, begin + 1, 1};
-  const int64_t worker = row_quotient(begin, share), last = row_quotient(begin + per_head - 1, share);
+  const I worker = attention_detail::quotient(begin, share);
+  const I last = attention_detail::quotient(begin + per_head - 1, share);
   return {last - worker + 1, 2 * worker + 1, 2 * (worker + 1), 2};
 }
 

@@ -1,0 +1,300 @@
+// SPDX-License-Identifier: Apache-2.0
+// attention_decode_sm90: TMA and mma.sync. Several blocks to an SM, each of four warps that multiply and one that loads,
+// across items and without a stop, into one ring. All four have their keys of every tile.
+//   full[stage]: 32 arrivals, one of each loading lane when its copies are in, and the bytes of boxes
+//   empty[stage]: 4 arrivals, one of each multiplying warp
+// Every warp waits for every fill of a stage and the next fill waits for every warp, so nobody is ever a phase ahead of or
+// behind a barrier, whose parity would then lie.
+#pragma once
+
+#include "cuda/tensor_map.h"
+#include "ops/attention/attention_decode_launch.cuh"
+#include "ops/attention/attention_decode_mma.cuh"
+#include "ops/attention/attention_decode_sm90.h"
+
+namespace ek {
+
+// Built for the one target that is sent here: other ones of a fat binary have empty kernels.
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+constexpr bool kDecodeSm90 = false;
+#else
+constexpr bool kDecodeSm90 = true;
+#endif
+
+struct DecodeMaps {
+  CUtensorMap k, v;   // [page, head, slot, dim], in words of two bytes
+  int32_t run_shift;  // a run: 2^run_shift keys of a tile that are in one page
+  bool boxes;         // runs are copied as boxes; else rows are
+};
+
+template <class Plan>
+struct DecodeRing {
+  char* stages;
+  char* scales;            // [kStages, 2, kKeys]
+  int* notes;              // [kStages, 4 + kKeys]
+  uint64_t *full, *empty;  // [kStages]
+  static constexpr int kNote = Plan::kNoteBytes / 4;
+
+  __device__ __forceinline__ explicit DecodeRing(char* smem)
+      : stages(smem), scales(smem + Plan::kStages * Plan::kStageBytes) {
+    notes = reinterpret_cast<int*>(scales + Plan::kStages * 2 * Plan::kScaleBytes);
+    full = reinterpret_cast<uint64_t*>(notes + Plan::kStages * kNote), empty = full + Plan::kStages;
+  }
+};
+
+// The loading warp. Tiles that all are visible come as boxes where pages allow it; others, and those of tiny pages, row by
+// row, with zeros for what nobody sees.
+template <class Plan>
+class DecodeProducer {
+ public:
+  __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps,
+                                            const DecodeBlock<typename Plan::I>& block,
+                                            const AttentionPieceOf<typename Plan::I>& piece,
+                                            const DecodeRing<Plan>& ring)
+      : p_(p), maps_(maps), ring_(ring), walk_(p, block, piece, 0, 1), copy_(p, threadIdx.x % 32) {
+    const int lane = threadIdx.x % 32, panel = lane / 2 % Plan::kPanels;
+    box_map_ = lane % 2 == 0 ? &maps.k : &maps.v;
+    box_run_ = lane / (2 * Plan::kPanels), box_column_ = panel * 64;
+    box_place_ = lane % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps.run_shift)) * Plan::kPitch;
+  }
+
+  __device__ __forceinline__ void run() {
+    constexpr int kStages = Plan::kStages;
+    // Page numbers are on the way for kStages tiles before the first is needed, and then that far ahead of the copies.
+    int known = 0;
+#pragma unroll 1
+    for (; known < kStages && walk_.there(); ++known) look(known);
+    copy_commit();
+    copy_wait<0>();
+    __syncwarp();
+    int stage = 0;
+    uint32_t parity = 1;  // of the phase before the first: it counts as ended
+#pragma unroll 1
+    for (int n = 0; n < known; ++n) {
+      mbarrier_wait(&ring_.empty[stage], parity);
+      copy_wait<kStages - 1>();  // this tile's page numbers: their group is kStages back
+      __syncwarp();
+      issue(stage);
+      __syncwarp();  // everyone has read the note
+      if (walk_.there()) look(stage), ++known;
+      copy_commit();
+      if (++stage == kStages) stage = 0, parity ^= 1;
+    }
+    copy_wait<0>();
+  }
+
+ private:
+  using K = typename Plan::K;
+  struct Place {
+    int64_t page, slot;
+  };
+
+  // Notes what the walk's tile is, asks for its page numbers, and goes on to the next one.
+  __device__ __forceinline__ void look(int stage) {
+    const int lane = threadIdx.x % 32, key = walk_.key();
+    const int low = max(walk_.begin() - key, 0), high = min(walk_.end() - key, Plan::kKeys);
+    int* note = ring_.notes + stage * ring_.kNote;
+    if (lane == 0) *reinterpret_cast<int4*>(note) = make_int4(key, low | high << 16, walk_.head(), walk_.sequence());
+    if (p_.c.seqs.page_table) {
+      const int32_t* table = p_.c.seqs.page_table + walk_.sequence() * p_.c.seqs.table_stride;
+#pragma unroll
+      for (int run = lane; run < Plan::kKeys; run += 32) {
+        const int from = run << maps_.run_shift, to = from + (1 << maps_.run_shift);
+        if (from < high && to > low)
+          copy_async_word(smem_address(note + 4 + run), table + p_.page_size.divide(static_cast<uint32_t>(key + from)),
+                          true);
+      }
+    }
+    walk_.next();
+  }
+
+  // A key of a noted tile.
+  __device__ __forceinline__ Place place(const int* note, const int4& tile, int own) const {
+    const int key = tile.x + own;
+    if (!p_.c.seqs.page_table) return {tile.w, key};
+    const int index = static_cast<int>(p_.page_size.divide(static_cast<uint32_t>(key)));
+    return {note[4 + (own >> maps_.run_shift)], key - index * static_cast<int>(p_.page_size.divisor)};
+  }
+
+  __device__ __forceinline__ void issue(int stage) {
+    const int* note = ring_.notes + stage * ring_.kNote;
+    const int4 tile = *reinterpret_cast<const int4*>(note);
+    const int low = tile.y & 0xffff, high = tile.y >> 16;
+    uint64_t* const full = &ring_.full[stage];
+    const bool boxes = maps_.boxes && low == 0 && high == Plan::kKeys;
+    if (boxes) {
+      if (rows_before_) fence_async();  // what the engine writes over, ordinary copies have written
+      if (threadIdx.x % 32 == 0) mbarrier_expect_only(full, Plan::kStageBytes);
+      __syncwarp();
+      if (box_run_ << maps_.run_shift < Plan::kKeys) {
+        const Place at = place(note, tile, box_run_ << maps_.run_shift);
+        tma_load(ring_.stages + stage * Plan::kStageBytes + box_place_, box_map_, box_column_,
+                 static_cast<int>(at.slot), tile.z, static_cast<int>(at.page), full);
+      }
+    } else {
+      rows_before_ = true;
+    }
+    if (!boxes || (Plan::kNarrow && (p_.k_tokens || p_.v_tokens))) rows(stage, note, tile, low, high, !boxes);
+    copy_arrive(full);
+  }
+
+  // Row by row: K and V if they are not on the way as boxes, and the scales of their keys.
+  __device__ __forceinline__ void rows(int stage, const int* note, const int4& tile, int low, int high, bool data) {
+    const KvCache &k = p_.c.k, &v = p_.c.v;
+    const int64_t head = tile.z;
+    const char *k_data = static_cast<const char*>(k.data), *v_data = static_cast<const char*>(v.data);
+#pragma unroll 1
+    for (int first = 0; first < Plan::kKeys; first += 32) {
+      const int own = first + static_cast<int>(threadIdx.x) % DecodeCopy<Plan, 32>::kRows;
+      const bool there = own >= low && own < high;
+      const uint32_t rows = __ballot_sync(0xffffffffu, there);
+      if (rows == 0) continue;  // no warp looks at keys of which none is visible
+      const Place at = there ? place(note, tile, own) : Place{0, 0};
+      if (data) {
+        const char* k_row = k_data + (there ? (head * k.head + at.page * k.page + at.slot * k.slot) * sizeof(K) : 0);
+        const char* v_row = v_data + (there ? (head * v.head + at.page * v.page + at.slot * v.slot) * sizeof(K) : 0);
+        copy_.rows(smem_address(ring_.stages + stage * Plan::kStageBytes), first, k_row, v_row, rows);
+      }
+      if constexpr (Plan::kNarrow) {
+        const uint32_t scales = smem_address(ring_.scales + stage * 2 * Plan::kScaleBytes + own * 4);
+        if (p_.k_tokens)
+          copy_async_word(scales, k.scale + at.page * k.scale_page + at.slot * k.scale_slot + head * k.scale_head,
+                          there);
+        if (p_.v_tokens)
+          copy_async_word(scales + Plan::kScaleBytes,
+                          v.scale + at.page * v.scale_page + at.slot * v.scale_slot + head * v.scale_head, there);
+      }
+    }
+  }
+
+  const DecodeParams& p_;
+  const DecodeMaps& maps_;
+  const DecodeRing<Plan>& ring_;
+  DecodeWalk<Plan> walk_;
+  DecodeCopy<Plan, 32> copy_;
+  // This lane's box of every tile
+  const CUtensorMap* box_map_;
+  int box_run_, box_column_, box_place_;
+  bool rows_before_ = false;
+};
+
+// The ring as a multiplying warp sees it.
+template <class Plan>
+class DecodeConsumer {
+ public:
+  __device__ __forceinline__ DecodeConsumer(const DecodeRing<Plan>& ring, int group)
+      : ring_(ring), tiles_(smem_address(ring.stages)), scales_(smem_address(ring.scales) + group * Plan::kOwn * 4) {}
+  __device__ __forceinline__ DecodeStage wait() const {
+    mbarrier_wait(&ring_.full[stage_], parity_);
+    return {tiles_ + stage_ * Plan::kStageBytes, scales_ + stage_ * 2 * Plan::kScaleBytes};
+  }
+  __device__ __forceinline__ void release() {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring_.empty[stage_]);
+    if (++stage_ == Plan::kStages) stage_ = 0, parity_ ^= 1;
+  }
+
+ private:
+  const DecodeRing<Plan>& ring_;
+  const uint32_t tiles_, scales_;
+  int stage_ = 0;
+  uint32_t parity_ = 0;
+};
+
+template <class Plan>
+__device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const DecodeMaps& maps, char* smem) {
+  const int warp = threadIdx.x / 32;
+  const DecodeSmem<Plan> s = decode_smem<Plan>(smem, Plan::kMostGroups);
+  const DecodeRing<Plan> ring(smem);
+  decode_schedule<Plan>(p, s);
+  const DecodeBlock<typename Plan::I> block = decode_stretch<Plan>(p, s);
+  decode_empty(p, s);
+  if (block.begin >= block.end) return;
+  const AttentionPieceOf<typename Plan::I> piece = block.piece();
+  if (warp == Plan::kWarps) {
+    DecodeProducer<Plan>(p, maps, block, piece, ring).run();
+    return;
+  }
+  const int group = warp / Plan::kSlices, slice = warp % Plan::kSlices;
+  DecodeQuery<Plan> query(p, s);
+  query.fetch(piece);
+  query.store();
+  decode_sync<Plan>();
+  DecodeConsumer<Plan> tiles(ring, group);
+  decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
+}
+
+template <class Plan>
+__global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::kBlocks)
+    attention_decode_sm90(const __grid_constant__ DecodeParams p, const __grid_constant__ DecodeMaps maps) {
+  extern __shared__ __align__(1024) char decode_sm90_smem[];  // the turns of boxes repeat every 1024 bytes
+  if constexpr (kDecodeSm90) {
+    decode_prefetch(p);
+    if (threadIdx.x == Plan::kWarps * 32) {  // seen by all after decode_schedule's barrier
+      const DecodeRing<Plan> ring(decode_sm90_smem);
+      for (int i = 0; i < Plan::kStages; ++i) {
+        mbarrier_init(&ring.full[i], 32);
+        mbarrier_init(&ring.empty[i], Plan::kWarps);
+      }
+      mbarrier_fence();
+      if (maps.boxes) tma_prefetch_map(&maps.k), tma_prefetch_map(&maps.v);
+    }
+    pdl_wait();
+    pdl_launch();
+    decode_block_sm90<Plan>(p, maps, decode_sm90_smem);
+  }
+}
+
+// Boxes of a call's caches, where pages have room for them and the driver takes the strides.
+template <class Plan>
+DecodeMaps decode_maps(const AttentionCall& c) {
+  DecodeMaps maps = {};
+  const int64_t size = c.seqs.page_size;
+  int run = 1;  // the largest power of two that divides a page and a tile
+  while (run < Plan::kKeys && (!c.seqs.page_table || size % (2 * run) == 0)) run *= 2, ++maps.run_shift;
+  const auto map = [&](const KvCache& x, int64_t dim, CUtensorMap* map_out) {
+    constexpr int kBytes = static_cast<int>(sizeof(typename Plan::K));
+    return make_tensor_map({x.data, EK_DTYPE_F16, dim * kBytes / 2, size, c.kv_heads, x.slot * kBytes / 2,
+                            x.head * kBytes / 2, Plan::kPitch / 2, run, c.pages, x.page * kBytes / 2},
+                           map_out);
+  };
+  maps.boxes = run >= Plan::kLeastBox && size > 0 && size < 0x7fffffff && c.pages > 0 &&
+               map(c.k, c.head_dim, &maps.k) && map(c.v, c.v_dim, &maps.v);
+  return maps;
+}
+
+template <class Plan>
+ek_status decode_launch_sm90(const AttentionCall& call, const Launch& l) {
+  const DecodeSizes sizes = decode_sizes(call, decode_shape_sm90(call, l.device), l.flags & EK_FLAG_BATCH_INVARIANT);
+  Grid grid;
+  grid.blocks = dim3(static_cast<unsigned>(sizes.split.workers));
+  grid.threads = dim3((Plan::kWarps + Plan::kLoadWarps) * 32);
+  grid.smem = Plan::kSmemBytes;
+  if (const ek_status status = allow_smem(l, attention_decode_sm90<Plan>, grid.smem)) return status;
+  for (int64_t b = 0; b < call.batch; b += sizes.slab) {
+    DecodeParams p = decode_params(call, sizes, b, l);
+    constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31
+    if (p.c.mask.window_left > kNoWindow) p.c.mask.window_left = kNoWindow;
+    if (p.c.mask.window_right > kNoWindow) p.c.mask.window_right = kNoWindow;
+    if (const ek_status status = launch(l, attention_decode_sm90<Plan>, grid, p, decode_maps<Plan>(p.c))) return status;
+  }
+  return EK_STATUS_OK;
+}
+
+template <class M, class K, int kDim>
+ek_status decode_run_dim_sm90(const AttentionCall& call, const Launch& l) {
+  return call.heads / call.kv_heads * call.seqs.q_len <= 8 ? decode_launch_sm90<DecodePlan90<M, K, kDim, 8>>(call, l)
+                                                           : decode_launch_sm90<DecodePlan90<M, K, kDim, 16>>(call, l);
+}
+
+template <class M, class K>
+ek_status decode_run_sm90(const AttentionCall& call, const Launch& l) {
+  switch (decode_dim(call)) {
+    case 64: return decode_run_dim_sm90<M, K, 64>(call, l);
+    case 128: return decode_run_dim_sm90<M, K, 128>(call, l);
+    case 256: return decode_run_dim_sm90<M, K, 256>(call, l);
+    default: return decode_run_dim_sm90<M, K, 512>(call, l);
+  }
+}
+
+}  // namespace ek
