@@ -63,6 +63,8 @@ class DecodeTile {
   using K = typename Plan::K;
   static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kOwn / 16, kColumns = Plan::kSlice / 16;
   static constexpr int kEights = Plan::kRows / 8;  // of rows
+  // Weights in f16 are powers of two up to 2^15, not to 1: what is lost below its range is then 2^-40 of the largest.
+  static constexpr float kLift = std::is_same_v<M, half> ? 15.f : 0.f;
 
   // q: [kRows, kDim] in shared memory. first: this warp's first key of every tile.
   __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int first, int slice) {
@@ -102,7 +104,7 @@ class DecodeTile {
     values(stage.tiles + Plan::kTileBytes, s);
   }
 
-  // Maxima and totals of all rows, to bases[row].
+  // What weights are powers of two above, and totals, of all rows, to bases[row].
   __device__ __forceinline__ void store_bases(float2* bases) {
 #pragma unroll
     for (int n = 0; n < kEights; ++n)
@@ -111,7 +113,7 @@ class DecodeTile {
         float total = total_[n][r];
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) total += __shfl_xor_sync(0xffffffffu, total, d);
-        if (threadIdx.x % 32 < 4 && slice_ == 0) bases[row(n, r)] = make_float2(most_[n][r], total);
+        if (threadIdx.x % 32 < 4 && slice_ == 0) bases[row(n, r)] = make_float2(most_[n][r] - kLift, total);
       }
   }
   // The sums of values of rows [from, from + kMergeRows) as f32 lines in shared memory.
@@ -241,7 +243,7 @@ class DecodeTile {
   }
 
   // Softmax so far: s becomes weights, times the scales of values that each token has. The base is then the largest of
-  // weight times scale, so that no product exceeds 1 and the largest keep all digits in f16.
+  // weight times scale, so that no product exceeds 2^kLift and the largest keep all digits in f16.
   __device__ __forceinline__ void weights(const DecodeParams& p, [[maybe_unused]] uint32_t v_scales,
                                           float (&s)[kBlocks][kEights][4]) {
     const int j = threadIdx.x % 32 / 4;
@@ -267,8 +269,8 @@ class DecodeTile {
         }
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, d));
-        const float base = decode_base(now);
-        keep[n][r] = CudaMathFast::exp2(most_[n][r] - base);
+        const float zero = decode_base(now), base = zero - kLift;
+        keep[n][r] = CudaMathFast::exp2(most_[n][r] - zero);
         moved |= now != most_[n][r];
         most_[n][r] = now;
         float sum = 0.f;
