@@ -22,6 +22,17 @@ __device__ __forceinline__ uint32_t smem_address(const void* p) {
   return static_cast<uint32_t>(__cvta_generic_to_shared(p));
 }
 
+// True for one thread of a warp that is all here, always the same one. Copies and barriers behind it take their operands from
+// registers of the warp, in a few instructions each; behind threadIdx.x == 0 the compiler loops over threads that might be
+// there, which takes longer than the SM takes to load what they ask for.
+__device__ __forceinline__ bool elect_one() {
+  uint32_t elected = 0;
+  EK_TMA_ASM("{\n.reg .pred p;\nelect.sync _|p, 0xffffffff;\nselp.u32 %0, 1, 0, p;\n}" : "=r"(elected));
+  return elected != 0;
+}
+// The warp's number, in a register of the warp.
+__device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0); }
+
 // One thread initialises the barriers, then calls mbarrier_fence(), then the block synchronises.
 __device__ __forceinline__ void mbarrier_init([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint32_t arrivals) {
   EK_TMA_ASM("mbarrier.init.shared::cta.b64 [%0], %1;" ::"r"(smem_address(barrier)), "r"(arrivals) : "memory");

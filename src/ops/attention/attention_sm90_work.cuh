@@ -168,7 +168,7 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
 #pragma unroll 1
     for (int block = work.end - 1; block >= work.begin; --block, ring->next()) {
       mbarrier_wait(&empty[ring->stage], ring->phase ^ 1);
-      if (lane == 0) {
+      if (elect_one()) {
         mbarrier_expect(&full[ring->stage], kBytes);
 #pragma unroll
         for (int d = 0; d < kD; d += 64)
@@ -227,7 +227,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
     }
     mbarrier_wait(smem.q_empty, q_phase ^ 1);
     const bool any = more && work->begin < work->end;
-    if (lane == 0) {
+    if (elect_one()) {
       mbarrier_expect(smem.q_full, any ? Tile::kQBytes : 0);
       if (any)
 #pragma unroll

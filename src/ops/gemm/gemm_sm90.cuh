@@ -334,7 +334,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
 #if EK_HAS_WGMMA
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const GemmSmem<Tile> smem(raw);
-  const int group = threadIdx.x / 128;  // 0: producer, 1 and 2: consumers
+  const int warp = warp_index(), group = warp / 4;  // 0: producer, 1 and 2: consumers
   const int split = p.schedule.split;
   const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
   const int worker = cluster_id();
@@ -344,8 +344,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   bool more = walk.next(p.schedule, &next);
   if (more) next = gemm_slice(p.schedule, next, place.slice);
   GemmProducer<Tile> producer(p, smem, walk, next, more, place);
-  if (threadIdx.x == 0) {
-    // One thread: its barriers are set up by uniform instructions, a lane's own would be slower by half a microsecond.
+  if (warp == 0 && elect_one()) {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 1);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
@@ -368,7 +367,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
 
   if (group == 0) {
     if (Tile::kBlocks == 1) registers_give<72>();
-    if (threadIdx.x == 0) {
+    if (warp == 0 && elect_one()) {
       if (Tile::kCluster > 1) producer.fill();
       producer.run();
     }
