@@ -182,12 +182,13 @@ struct GemmOrigin {
   }
 };
 
-// Producer: one thread walks the work and keeps the ring full.
-template <class Tile>
+// Producer: a warp walks the work and keeps one operand's half of the ring full. Two of them, since what one thread does for
+// a load takes about as long as the SM takes to bring it in. kRows: that of the tile's rows, else that of its columns.
+template <class Tile, bool kRows>
 class GemmProducer {
  public:
-  __device__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
-                          const GemmWork& first, bool more, const GemmPlace<Tile>& place)
+  __device__ __forceinline__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
+                                          const GemmWork& first, bool more, const GemmPlace<Tile>& place)
       : p_(p),
         smem_(smem),
         walk_(walk),
@@ -199,15 +200,8 @@ class GemmProducer {
   // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
   __device__ __forceinline__ void fill() {
     if (more_) done_ = min(Tile::kStages, work_.k_count);
-    for (int i = 0; i < done_; ++i) {
-      mbarrier_expect(&smem_.full[i], Tile::kStageBytes);
-      if (p_.constant_b) load_b(i, i);
-    }
-    pdl_wait();
-    for (int i = 0; i < done_; ++i) {
-      if (!p_.constant_b) load_b(i, i);
-      load_a(i, i);
-    }
+    if (kRows != Tile::kTurned || !p_.constant_b) pdl_wait();
+    for (int i = 0; i < done_; ++i) load(i, i);
     ring_.skip(done_);
   }
 
@@ -215,9 +209,7 @@ class GemmProducer {
     while (more_) {
       for (int i = done_; i < work_.k_count; ++i, ring_.next()) {
         mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
-        mbarrier_expect(&smem_.full[ring_.stage], Tile::kStageBytes);
-        load_b(i, ring_.stage);
-        load_a(i, ring_.stage);
+        load(i, ring_.stage);
       }
       done_ = 0;
       more_ = walk_.next(p_.schedule, &work_);
@@ -231,26 +223,23 @@ class GemmProducer {
   }
 
  private:
-  // The i-th k block of the piece. a and b are the caller's: a turned product has them the other way round.
-  __device__ __forceinline__ void load_a(int i, int stage) {
-    Tile::kTurned ? load_cols(i, stage) : load_rows(i, stage);
-  }
-  __device__ __forceinline__ void load_b(int i, int stage) {
-    Tile::kTurned ? load_rows(i, stage) : load_cols(i, stage);
-  }
-
-  __device__ __forceinline__ int k_of(int i) const { return (work_.k_begin + i * work_.k_step) * kTileK; }
-  __device__ __forceinline__ void load_rows(int i, int stage) {
-    constexpr bool kShared = gemm_shares_a(Tile::kShare);
-    gemm_load<Tile::kRows, Tile::kTransA, kShared>(smem_.ring + stage * Tile::kStageBytes, &p_.a, k_of(i), at_.row,
-                                                   at_.batch * p_.a_batch, &smem_.full[stage], place_.col,
-                                                   kShared ? place_.sharing_a() : 0);
-  }
-  __device__ __forceinline__ void load_cols(int i, int stage) {
-    constexpr bool kShared = gemm_shares_b(Tile::kShare);
-    gemm_load<Tile::kCols, Tile::kTransB, kShared>(smem_.ring + stage * Tile::kStageBytes + Tile::kABytes, &p_.b,
-                                                   k_of(i), at_.col, at_.batch * p_.b_batch, &smem_.full[stage],
-                                                   place_.row, kShared ? place_.sharing_b() : 0);
+  // The i-th k block of the piece.
+  __device__ __forceinline__ void load(int i, int stage) {
+    const int k = (work_.k_begin + i * work_.k_step) * kTileK;
+    char* const to = smem_.ring + stage * Tile::kStageBytes;
+    if (!elect_one()) return;
+    if constexpr (kRows) {
+      constexpr bool kShared = gemm_shares_a(Tile::kShare);
+      mbarrier_expect(&smem_.full[stage], Tile::kABytes);
+      gemm_load<Tile::kRows, Tile::kTransA, kShared>(to, &p_.a, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage],
+                                                     place_.col, kShared ? place_.sharing_a() : 0);
+    } else {
+      constexpr bool kShared = gemm_shares_b(Tile::kShare);
+      mbarrier_expect(&smem_.full[stage], Tile::kStageBytes - Tile::kABytes);
+      gemm_load<Tile::kCols, Tile::kTransB, kShared>(to + Tile::kABytes, &p_.b, k, at_.col, at_.batch * p_.b_batch,
+                                                     &smem_.full[stage], place_.row,
+                                                     kShared ? place_.sharing_b() : 0);
+    }
   }
 
   const GemmSm90Params& p_;
@@ -329,6 +318,28 @@ namespace ek {
 
 constexpr int kGemmSm90Threads = 384;
 
+// All threads of the block, or of those that share operands, are here.
+template <class Tile>
+__device__ __forceinline__ void gemm_begin(int split) {
+  if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
+  if (Tile::kCluster > 1)
+    cluster_wait();
+  else
+    __syncthreads();
+}
+
+template <class Tile, bool kRows>
+__device__ __forceinline__ void gemm_produce(GemmProducer<Tile, kRows> producer, int split) {
+  // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
+  if (Tile::kCluster == 1) {
+    barrier_sync(kFillBarrier, 64);  // the ring's barriers are set up
+    producer.fill();
+  }
+  gemm_begin<Tile>(split);
+  if (Tile::kCluster > 1) producer.fill();
+  producer.run();
+}
+
 template <class Tile>
 __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(const __grid_constant__ GemmSm90Params p) {
 #if EK_HAS_WGMMA
@@ -343,10 +354,9 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   GemmWork next;
   bool more = walk.next(p.schedule, &next);
   if (more) next = gemm_slice(p.schedule, next, place.slice);
-  GemmProducer<Tile> producer(p, smem, walk, next, more, place);
   if (warp == 0 && elect_one()) {
     for (int i = 0; i < Tile::kStages; ++i) {
-      mbarrier_init(&smem.full[i], 1);
+      mbarrier_init(&smem.full[i], 2);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
     }
     mbarrier_init(&smem.c_full[0], 1);
@@ -355,25 +365,20 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
     mbarrier_fence();
-    // The first loads leave before anybody else is ready, unless they also go to a block that may not have begun.
-    if (Tile::kCluster == 1) producer.fill();
   }
   __syncwarp();
-  if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
-  if (Tile::kCluster > 1)
-    cluster_wait();
-  else
-    __syncthreads();
 
   if (group == 0) {
     if (Tile::kBlocks == 1) registers_give<72>();
-    if (warp == 0 && elect_one()) {
-      if (Tile::kCluster > 1) producer.fill();
-      producer.run();
-    }
-    __syncwarp();
+    if (warp == 0)
+      gemm_produce(GemmProducer<Tile, true>(p, smem, walk, next, more, place), split);
+    else if (warp == 1)
+      gemm_produce(GemmProducer<Tile, false>(p, smem, walk, next, more, place), split);
+    else
+      gemm_begin<Tile>(split);
     if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
+    gemm_begin<Tile>(split);
     if (Tile::kBlocks == 1) registers_take<216>();
     const int wg = group - 1;
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);

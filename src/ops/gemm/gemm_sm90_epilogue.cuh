@@ -15,6 +15,7 @@ namespace ek {
 
 constexpr int kStoreBarrier = 1;  // one for each warpgroup, among its own threads
 constexpr int kOrderBarrier = 3;  // ping-pong: one for each warpgroup, whose turn it is
+constexpr int kFillBarrier = 5;   // among the producers
 
 __device__ __forceinline__ uint32_t pack2(bf16*, float a, float b) {
   const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
