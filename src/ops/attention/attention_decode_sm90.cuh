@@ -255,7 +255,7 @@ DecodeMaps decode_maps(const AttentionCall& c) {
   const auto map = [&](const KvCache& x, int64_t dim, CUtensorMap* map_out) {
     constexpr int kBytes = static_cast<int>(sizeof(typename Plan::K));
     return make_tensor_map({x.data, EK_DTYPE_F16, dim * kBytes / 2, size, c.kv_heads, x.slot * kBytes / 2,
-                            x.head * kBytes / 2, Plan::kPitch / 2, run, c.pages, x.page * kBytes / 2},
+                            x.head * kBytes / 2, Plan::kPitch / 2, run, c.pages, x.page * kBytes / 2, true},
                            map_out);
   };
   maps.boxes = run >= Plan::kLeastBox && size > 0 && size < 0x7fffffff && c.pages > 0 &&

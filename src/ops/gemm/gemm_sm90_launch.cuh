@@ -17,12 +17,14 @@ inline GemmCall gemm_turned(GemmCall c) {
   return c;  // c and d stay as they are: the kernel stores transposed
 }
 
-// An operand [extent, k] as the copy engine sees it; `box` of its extent at a time.
+// An operand [extent, k] as the copy engine sees it; `box` of its extent at a time. once: as in TensorBox.
 inline bool gemm_operand_map(const GemmCall& c, const Matrix& x, int64_t extent, int64_t along_extent, int64_t along_k,
-                             int box, CUtensorMap* map) {
+                             int box, bool once, CUtensorMap* map) {
   const int64_t batch = x.batch ? c.batch : 1;
-  if (along_k == 1) return make_tensor_map({x.data, c.in, c.k, extent, batch, along_extent, x.batch, kTileK, box}, map);
-  return make_tensor_map({x.data, c.in, extent, c.k, batch, along_k, x.batch, 64, kTileK}, map);
+  TensorBox t = {x.data, c.in, c.k, extent, batch, along_extent, x.batch, kTileK, box};
+  if (along_k != 1) t = {x.data, c.in, extent, c.k, batch, along_k, x.batch, 64, kTileK};
+  t.once = once;
+  return make_tensor_map(t, map);
 }
 
 template <class Tile>
@@ -52,8 +54,9 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
 
   constexpr int kBoxA = Tile::kRows / (gemm_shares_a(Tile::kShare) ? 2 : 1);
   constexpr int kBoxB = Tile::kCols / (gemm_shares_b(Tile::kShare) ? 2 : 1);
-  bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, &p.a) &&
-            gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, &p.b);
+  constexpr bool kOnce = Tile::kFinish == GemmFinish::kSwap;  // weights, for few rows of the caller's a
+  bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, kOnce, &p.a) &&
+            gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
   if (Tile::kStaged) {
     const int cols = c.gated ? Tile::kWgCols / 2 : Tile::kWgCols;
     const int box_cols = Tile::kTurned || cols % 64 == 0 ? 64 : 32;
