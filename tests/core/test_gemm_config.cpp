@@ -128,9 +128,9 @@ void plans() {
         if (m <= 64) {
           const GemmPlan swap = gemm_sm90_swap_plan(c, device);
           const GemmSwapTile& v = kGemmSwapTiles[swap.tile];
-          CHECK(v.cols >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
+          CHECK(v.m() >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
           CHECK(swap.schedule.split == 1 || v.rows == 128);
-          check_plan(swap, device, v.rows, v.cols, 1, v.blocks);
+          check_plan(swap, device, v.rows, v.cols, gemm_sharing(v.share), v.blocks);
         }
       }
 }
@@ -151,20 +151,19 @@ void choices() {
   CHECK_EQ(height(16, 24576, 1536), 192);
   CHECK_EQ(height(64, 28672, 4096), 256);
   CHECK_EQ(height(8, 28672, 4096), 128);
+  CHECK_EQ(height(32, 10240, 8192), 192);
+  CHECK(kGemmSwapTiles[gemm_sm90_swap_plan(linear(64, 4096, 4096), device).tile].share == GemmShare::kA);
 }
 
 // The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
 void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
-      {72, 72, 1032},     {72, 72, 2056},     {72, 4304, 4104},   {3242, 72, 4104},   {160, 3456, 1032},
-      {5, 4104, 64},      {5, 12288, 64},     {13, 4104, 64},     {13, 12288, 136},   {30, 4104, 64},
-      {60, 4104, 64},     {5, 18000, 64},     {13, 18000, 64},    {30, 18000, 64},    {5, 34000, 64},
-      {13, 34000, 64},    {60, 18000, 64},    {160, 4304, 200},   {30, 12288, 64},    {60, 12288, 64},
-      {160, 10240, 200},  {30, 28672, 64},    {4400, 72, 1032},   {520, 4096, 200},   {30, 34000, 64},
-      {264, 3584, 1032},  {3000, 1032, 200},  {60, 28672, 64},    {4400, 520, 1032},  {60, 34000, 64},
-      {30, 57344, 64},    {9477, 264, 1032},  {264, 10240, 1032}, {512, 2112, 2056},  {4096, 1032, 1032},
-      {3000, 2112, 1032}, {9477, 264, 2056},  {520, 4304, 1032},  {4400, 1032, 2056}, {6000, 1032, 1032},
-      {6000, 1152, 1032}, {4096, 2112, 1032}, {2048, 4096, 72},   {1024, 4096, 4104}};
+      {72, 72, 1032},    {72, 72, 4104},    {392, 1152, 4104}, {136, 4304, 200},  {136, 4304, 520},  {136, 10240, 200},
+      {5, 4104, 64},     {5, 12288, 64},    {13, 4104, 64},    {13, 12288, 136},  {30, 4104, 64},    {60, 4104, 64},
+      {60, 5000, 64},    {30, 18000, 64},   {5, 34000, 64},    {13, 34000, 64},   {60, 18000, 64},   {30, 28672, 64},
+      {30, 34000, 64},   {60, 28672, 64},   {60, 34000, 64},   {30, 57344, 64},   {392, 1032, 1032}, {520, 3584, 520},
+      {392, 1544, 2056}, {1160, 2112, 520}, {2056, 1544, 520}, {2056, 1544, 200}, {2056, 2112, 520}, {776, 4096, 1032},
+      {520, 4304, 1032}, {2048, 4096, 72},  {1024, 4096, 4104}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {};

@@ -33,7 +33,6 @@ struct GemmTileInfo {
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false, true},
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false, false},
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
     {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, true, false},
@@ -42,16 +41,15 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true, true},
     {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, true, false},
     {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, true, false},
-    {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.76f, true, false},
+    {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, false},
     {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, true, false},
-    {"turned 64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kA, true, 0.85f, true, false},
     {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, true, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
-constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
+constexpr int kGemmAnyTile = 5;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].full &&
                   kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
@@ -76,13 +74,18 @@ struct GemmSwapTile {
   int rows, cols;
   GemmGroups groups;
   int blocks;
+  GemmShare share = GemmShare::kNone;
+  constexpr int m() const { return cols * (gemm_shares_a(share) ? 2 : 1); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},  {128, 8, GemmGroups::kRows, 2},   {192, 8, GemmGroups::kTurns, 1},
-    {64, 16, GemmGroups::kTurns, 2}, {128, 16, GemmGroups::kRows, 2},  {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2}, {128, 32, GemmGroups::kRows, 1},  {192, 32, GemmGroups::kTurns, 1},
-    {256, 32, GemmGroups::kRows, 1}, {512, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1},
-    {128, 64, GemmGroups::kRows, 1}, {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1},
+    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},
+    {192, 8, GemmGroups::kTurns, 1},  {64, 16, GemmGroups::kTurns, 2},
+    {128, 16, GemmGroups::kRows, 2},  {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1},
+    {192, 32, GemmGroups::kTurns, 1}, {256, 32, GemmGroups::kRows, 1},
+    {512, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1},
+    {128, 64, GemmGroups::kRows, 1},  {192, 64, GemmGroups::kTurns, 1},
+    {256, 64, GemmGroups::kRows, 1},  {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -159,12 +162,12 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 // In 32 bits, which the sizes that can be planned fit into: several times faster than in 64.
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
-constexpr float kGemmFixedCycles = 3800;        // launch, first loads, last stores: some 2 us
-constexpr float kGemmClusterCycles = 500;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
-constexpr float kGemmL2BytesPerCycle = 53;      // asked for by one SM while all of them load
-constexpr float kGemmSmBytesPerCycle = 55;      // into one SM, what others asked for included
-constexpr float kGemmFourBytesPerCycle = 64;    // the same in a cluster of four
+constexpr float kGemmFixedCycles = 2040;        // launch, first loads, last stores
+constexpr float kGemmClusterCycles = 960;       // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 16 / 128.f;  // for an element of a tile
+constexpr float kGemmL2BytesPerCycle = 53.5f;   // asked for by one SM while all of them load
+constexpr float kGemmSmBytesPerCycle = 54.7f;   // into one SM, what others asked for included
+constexpr float kGemmFourBytesPerCycle = 63;    // the same in a cluster of four
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
@@ -188,10 +191,7 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
-  // (The widest tile has to do with three stages in its ring instead of four but for plain results, along k.)
-  const bool plain = gemm_finish(c) == GemmFinish::kPlain && c.a.col == 1 && c.b.row == 1;
-  const float slower = t.cols == 256 && !plain ? 0.9f : 1.f;
-  const float compute = t.rows * t.cols / 32.f / (t.efficiency * slower);
+  const float compute = t.rows * t.cols / 32.f / t.efficiency;
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
   const float came = 128.f * (t.rows + t.cols) / (cluster == 4 ? kGemmFourBytesPerCycle : kGemmSmBytesPerCycle);
@@ -263,35 +263,44 @@ inline GemmFinish gemm_swap_finish(const GemmCall& c) {
 }
 
 // Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once: tiles
-// whose number is a little less than that of the SMs, or else tiles of 128 with k split.
+// whose number is a little less than that of the SMs, or else tiles of 128 with k split. Kernels that overlap (PDL) want
+// room for two of them: then tiles of 192 that fill half of the SMs are better than those of 128 that fill more.
 inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const GemmFinish finish = gemm_swap_finish(c);
   const int64_t processors = device.processors;
-  int cols = 8;
-  while (cols < c.m && cols < kGemmSwapMaxM) cols *= 2;
-  const int64_t others = gemm_ceil(c.m, cols) * c.batch;  // 1, but for batches
+  int m = 8;
+  while (m < c.m && m < kGemmSwapMaxM) m *= 2;
+  const int64_t others = gemm_ceil(c.m, m) * c.batch;  // 1, but for batches
+  const auto tiles_of = [&](int height) { return gemm_ceil(c.n, height) * others; };
   int rows = 128;
   for (int height : {64, 192, 256, 512}) {
-    const int64_t tiles = gemm_ceil(c.n, height) * others;
+    const int64_t tiles = tiles_of(height);
     const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
     if (one_wave && rows == 128) rows = height;
   }
+  if (rows == 128 && tiles_of(128) * 2 > processors && tiles_of(192) * 2 <= processors) rows = 192;
+  // 64 rows of a as two blocks that share b, where that fills the SMs.
+  const bool pairs = m == 64 && tiles_of(64) * 2 <= processors;
+  if (pairs) rows = 64;
   GemmPlan plan;
   for (int tile = 0; tile < kGemmSwapCount; ++tile) {
     const GemmSwapTile& t = kGemmSwapTiles[tile];
-    if (t.cols != cols || !gemm_swap_tile_built(tile, c.b.row != 1, finish)) continue;
-    if (t.rows == rows || (t.rows == 128 && plan.tile < 0)) plan.tile = tile;
+    if (t.m() != m || !gemm_swap_tile_built(tile, c.b.row != 1, finish)) continue;
+    const bool wanted = t.rows == rows && (t.share == GemmShare::kA) == pairs;
+    if (wanted || (t.rows == 128 && plan.tile < 0)) plan.tile = tile;
   }
   const GemmSwapTile& t = kGemmSwapTiles[plan.tile];
-  plan.schedule = GemmSchedule(gemm_ceil(c.n, t.rows), gemm_ceil(c.m, cols), c.batch, gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(c.n, t.rows), gemm_ceil(c.m, m), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors * t.blocks;
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors * t.blocks / gemm_sharing(t.share);
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
   if (t.groups == GemmGroups::kTurns) return plan;
-  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four.
+  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four,
+  // but no more than two parts of a long k.
   const int64_t fill = t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
-  while (t.rows == 128 && s.split < kGemmMaxSplit && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
-         s.split * 128 * cols * 4 <= kGemmSwapRingBytes)
+  const int most = t.blocks == 1 && s.k_blocks > 128 && tiles * 5 > processors ? 2 : kGemmMaxSplit;
+  while (t.rows == 128 && s.split < most && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
+         s.split * 128 * t.cols * 4 <= kGemmSwapRingBytes)
     ++s.split;
   if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
     s.streamed = static_cast<int32_t>(tiles);

@@ -76,7 +76,7 @@ ek_status run_swap(const GemmCall& c, const Launch& l) {
 size_t swap_workspace(const GemmCall& c, const Device& device) {
   const GemmPlan plan = gemm_sm90_swap_plan(c, device);
   const GemmSwapTile& t = kGemmSwapTiles[plan.tile];
-  return gemm_streamed_bytes(plan.schedule, 1, t.rows, t.cols);
+  return gemm_streamed_bytes(plan.schedule, gemm_sharing(t.share), t.rows, t.cols);
 }
 
 }  // namespace

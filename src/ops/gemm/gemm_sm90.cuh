@@ -237,8 +237,7 @@ class GemmProducer {
       constexpr bool kShared = gemm_shares_b(Tile::kShare);
       mbarrier_expect(&smem_.full[stage], Tile::kStageBytes - Tile::kABytes);
       gemm_load<Tile::kCols, Tile::kTransB, kShared>(to + Tile::kABytes, &p_.b, k, at_.col, at_.batch * p_.b_batch,
-                                                     &smem_.full[stage], place_.row,
-                                                     kShared ? place_.sharing_b() : 0);
+                                                     &smem_.full[stage], place_.row, kShared ? place_.sharing_b() : 0);
     }
   }
 
