@@ -10,7 +10,7 @@ import numpy as np
 from .case import Case
 from .memory import strided
 from .spec import Spec, _items
-from .tolerance import F32, FAST_MATH, UNIT, Expected, product_error
+from .tolerance import F32, FAST_MATH, LEAST, UNIT, Expected, product_error
 
 GARBAGE = 2**30  # in a page table, where nothing may look
 
@@ -373,8 +373,8 @@ def gather(t, name, places):
 
 def attend(q, k, v, sees, slope, sink, a):
     """One head: y, lse, and how far each may be off. An error e of a score is a factor exp(e) of its weight; tensor cores
-    take weights rounded to T, and f16 has none below 2^-25. 8-bit caches are multiplied in f16 for bf16 as well, whose small
-    weights must not get lost: rows lift the largest to 2^15."""
+    take weights rounded to T, of which f16 has none below 2^-25 and bf16 none below LEAST. 8-bit caches are multiplied in f16
+    for bf16 as well, whose small weights must not get lost: rows lift the largest to 2^15."""
     n, kv = sees.shape
     lean, scale = a.T != "f32", a.scale or 1 / np.sqrt(a.head_dim)
     s = scale * (q @ k.T)
@@ -400,9 +400,10 @@ def attend(q, k, v, sees, slope, sink, a):
     size, mean = w @ np.abs(v), (w * e).sum(1, keepdims=True) + e_sink
     rounded = UNIT[a.T] if lean else 0.0
     y_error = (w * (e + rounded)) @ np.abs(v) + np.abs(y) * mean + product_error(size, kv)
-    if a.T == "f16":
-        y_error = y_error + 2.0**-25 * (sees @ np.abs(v)) / np.where(total == 0, 1, total)
-    elif lean and getattr(a, "K", a.T) in ("e4m3", "i8"):
-        y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / np.where(total == 0, 1, total)
+    above = np.where(total == 0, 1, total)
+    if lean:
+        y_error = y_error + (2.0**-25 if a.T == "f16" else LEAST) * (sees @ np.abs(v)) / above
+    if lean and getattr(a, "K", a.T) in ("e4m3", "i8"):
+        y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / above
     lse_error = mean[:, 0] + F32 * (8 + 2 * np.log2(max(kv, 1)) + 4 * np.abs(most[:, 0]))
     return y, lse, y_error, lse_error

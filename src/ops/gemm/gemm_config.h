@@ -78,14 +78,11 @@ struct GemmSwapTile {
   constexpr int m() const { return cols * (gemm_shares_a(share) ? 2 : 1); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},
-    {192, 8, GemmGroups::kTurns, 1},  {64, 16, GemmGroups::kTurns, 2},
-    {128, 16, GemmGroups::kRows, 2},  {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1},
-    {192, 32, GemmGroups::kTurns, 1}, {256, 32, GemmGroups::kRows, 1},
-    {512, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1},
-    {128, 64, GemmGroups::kRows, 1},  {192, 64, GemmGroups::kTurns, 1},
-    {256, 64, GemmGroups::kRows, 1},  {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
+    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
+    {64, 16, GemmGroups::kTurns, 2},  {128, 16, GemmGroups::kRows, 2}, {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1}, {192, 32, GemmGroups::kTurns, 1},
+    {256, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1}, {128, 64, GemmGroups::kRows, 1},
+    {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1}, {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -273,7 +270,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const int64_t others = gemm_ceil(c.m, m) * c.batch;  // 1, but for batches
   const auto tiles_of = [&](int height) { return gemm_ceil(c.n, height) * others; };
   int rows = 128;
-  for (int height : {64, 192, 256, 512}) {
+  for (int height : {64, 192, 256}) {
     const int64_t tiles = tiles_of(height);
     const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
     if (one_wave && rows == 128) rows = height;
