@@ -30,7 +30,7 @@ from bench.devices import CpuDevice, CudaDevice, Variant  # noqa: E402
 from tools import sources  # noqa: E402
 
 CPU_CASE_BYTES = 4e6  # a case on the CPU is cut down to this
-HOPELESS, LONG_US = 4, 1000.0  # rows slower than this times the best, and than this, are only checked
+HOPELESS, LONG_US = 4, 100.0  # rows slower than this times the best, and than this, are only checked
 BASELINE_SLACK = 16  # PyTorch rounds between the steps of what is one op here
 
 
@@ -429,7 +429,7 @@ def main():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="5 rounds, no torch.compile")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--compile-seconds", type=float, default=100, help="stop compiling baselines after this long")
+    parser.add_argument("--compile-seconds", type=float, default=40, help="stop compiling baselines after this long")
     parser.add_argument("--out", type=Path, help="write the results into this folder")
     run = Run(parser.parse_args())
     results = run.all()
