@@ -2,16 +2,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the routing rules of `gemm` for a measured GPU from its committed results: for each n x k that was timed, ranges of
 m with the row that was fastest there. A row of our own is kept unless another is faster by more than 2 %, the noise of the
-board.
+board. The results then say of these rows that they are selected, as the next run will find.
 
 bench/routes.py [--results FOLDER]    rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
 """
 
 import argparse
 import json
+import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from bench.run import dump  # noqa: E402
+
 NOISE = 0.02
 TABLES = {"h200": "NVIDIA_H200"}
 HEAD = """\
@@ -45,25 +50,39 @@ def ranges(times):
     return found
 
 
-def rules(result):
+def routed(result):
+    """(n, k) -> m -> the row that is taken."""
     cases = {}
     for e in filter(plain, result["cases"]):
         d = e["dims"]
         if e["case"].count(" ") == 0:  # the usual layout
             cases.setdefault((d["n"], d["k"]), {}).setdefault(d["m"], []).append(e)
-    for (n, k), by_m in sorted(cases.items()):
-        for first, last, row in ranges({m: best(entries)["row"] for m, entries in by_m.items()}):
+    return {nk: {m: best(entries)["row"] for m, entries in by_m.items()} for nk, by_m in sorted(cases.items())}
+
+
+def rules(rows):
+    for (n, k), by_m in rows.items():
+        for first, last, row in ranges(by_m):
             yield f"gemm T=bf16 D=bf16 n={n} k={k} m={first}..{last} : {row}"
+
+
+def select(result, rows):
+    for e in result["cases"]:
+        if plain({**e, "pdl": False}) and e["case"].count(" ") == 0:
+            e["selected"] = e["row"] == rows[e["dims"]["n"], e["dims"]["k"]][e["dims"]["m"]]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
-    folder = parser.parse_args().results
-    result = json.loads((folder / "gemm.json").read_text())
-    lines = list(rules(result))
+    file = parser.parse_args().results / "gemm.json"
+    result = json.loads(file.read_text())
+    rows = routed(result)
+    lines = list(rules(rows))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
     path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))
+    select(result, rows)
+    file.write_text(dump(result))
     print(f"{len(lines)} rules in {path.relative_to(ROOT)}")
 
 
