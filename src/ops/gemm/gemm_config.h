@@ -29,39 +29,38 @@ struct GemmTileInfo {
   GemmShare share;
   bool turned;  // computes the transpose, and turns it on the way out: cols of m
   float efficiency;
-  bool full;          // also with activations and c
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false, false},
-    {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false, false},
-    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, true, false},
-    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, true, false},
-    {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
-    {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true, true},
-    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, true, false},
-    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, true, false},
-    {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true, false},
-    {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, false},
-    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false, false},
-    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, true, false},
-    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, true, false},
+    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false},
+    {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
+    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
+    {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
+    {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
+    {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false},
+    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
+    {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
+    {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
+    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false},
+    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, false},
+    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
 constexpr int kGemmAnyTile = 5;  // 128x128, which is built for everything
-static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].full &&
-                  kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
+static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
   if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && t.share == GemmShare::kNone;
-  if (!along_k) return t.every_layout;
-  return t.full || finish != GemmFinish::kFull;
+  return along_k || t.every_layout;
 }
-// Gate and up are neighbours in a row of the tile; a box of the copy engine holds 64 columns.
-constexpr bool gemm_tile_gates(const GemmTileInfo& t) { return !t.turned && t.cols % 64 == 0; }
+// Gate and up are neighbours in a row of the tile; of a warpgroup's columns, half are left, in boxes of 32 or 64.
+constexpr bool gemm_tile_gates(const GemmTileInfo& t) {
+  return !t.turned && t.cols / (t.groups == GemmGroups::kCols ? 2 : 1) % 64 == 0;
+}
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {

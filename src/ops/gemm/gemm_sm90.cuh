@@ -40,18 +40,21 @@ struct GemmSm90Tile {
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Each warpgroup stages its part of d: as the TMA store reads it, or 64 rows at a time, transposed in f32, padded against
-  // bank conflicts. Plain: two chunks in turn, which leaves more room for the ring.
+  // Each warpgroup stages its part of d: chunk by chunk, or, swapped, 64 rows at a time in f32, padded against bank
+  // conflicts. Two chunks at least; where c comes in through the same buffers as many as leave four or five stages.
   static constexpr int kSwapPitch = 64 + 4;
-  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
-  static constexpr int kStagingBytes = kSwap                           ? kWgCols * kSwapPitch * 4
-                                       : kFinish == GemmFinish::kFull  ? kWgRows * kWgCols * 2
-                                       : kFinish == GemmFinish::kPlain ? 2 * kChunkBytes
-                                                                       : 0;
   static constexpr int kBiasBytes = kTurned ? 0 : kWgCols * 4;
-  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 512;  // the last for barriers
   static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
+  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr int kChunks = kWgRows / 64 * (kWgCols / kChunkCols);
+  static constexpr int kRoom = kSmemLimit - 512 - 2 * kBiasBytes;
+  static constexpr int kPlainStages = (kRoom - 4 * kChunkBytes) / kStageBytes;
+  static constexpr int kSpare = (kRoom - (kPlainStages < 5 ? kPlainStages : 5) * kStageBytes) / (2 * kChunkBytes);
+  static constexpr int kMost = kChunks < 8 ? kChunks : 8;
+  static constexpr int kBuffers = kFinish != GemmFinish::kFull || kMost < 2 ? 2 : kSpare < kMost ? kSpare : kMost;
+  static constexpr int kStagingBytes = kSwap ? kWgCols * kSwapPitch * 4 : kStaged ? kBuffers * kChunkBytes : 0;
+  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 512;  // the last for barriers
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
@@ -155,7 +158,7 @@ struct GemmSmem {
   float* bias;        // one for each warpgroup
   uint64_t* full;     // a stage has been filled
   uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
-  uint64_t* c_full;   // a warpgroup's part of c is in its staging
+  uint64_t* c_full;   // a chunk of c is in the buffer, of each warpgroup's buffers
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
   __device__ explicit GemmSmem(char* raw) {
@@ -165,7 +168,7 @@ struct GemmSmem {
     full = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(bias) + 2 * Tile::kBiasBytes);
     empty = full + Tile::kStages;
     c_full = empty + Tile::kStages;
-    room = c_full + 2;
+    room = c_full + 2 * Tile::kBuffers;
     arrived = room + 1;
   }
 };
@@ -358,8 +361,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
       mbarrier_init(&smem.full[i], 2);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
     }
-    mbarrier_init(&smem.c_full[0], 1);
-    mbarrier_init(&smem.c_full[1], 1);
+    for (int i = 0; i < 2 * Tile::kBuffers; ++i) mbarrier_init(&smem.c_full[i], 1);
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);

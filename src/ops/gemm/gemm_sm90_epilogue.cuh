@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the accumulators of a warpgroup to d (GemmFinish):
-//   kPlain, kFull  16-bit d: through shared memory, c in and d out by TMA, while the next tile is multiplied. Plain has no
-//                  activation and no gate, which are most of the code.
+//   kPlain, kFull  16-bit d: through shared memory, c in and d out by TMA, chunk by chunk, while the next tile is
+//                  multiplied. Plain has no activation, no gate and no c, which are most of the code.
 //   kF32           f32 d: straight from registers to memory; no activation
 //   kSwap          d^T was computed: transposed through shared memory; all of it
 // In a warpgroup's 64 x kCols result, thread t holds rows 16 (t / 32) + t % 32 / 4 and 8 further down, columns
@@ -42,7 +42,13 @@ class GemmSm90Epilogue {
 
   __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, const GemmPlace<Tile>& place,
                               int worker)
-      : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), place_(place), worker_(worker) {
+      : p_(p),
+        smem_(smem),
+        wg_(wg),
+        warp_(warp_index() % 4),
+        thread_(threadIdx.x % 128),
+        place_(place),
+        worker_(worker) {
     staging_ = smem.staging + wg * Tile::kStagingBytes;
     bias_ = smem.bias + wg * kCols;
   }
@@ -89,18 +95,8 @@ class GemmSm90Epilogue {
         for (int i = 0; i < kBiasRegisters; ++i)
           if (thread_ + 128 * i < kCols) bias_[thread_ + 128 * i] = bias_ahead_[i];
       }
-      if constexpr (kHoldsC) {
-        if (p_.c_data) {
-          if (!c_asked_) ask_for_c();
-        } else if (thread_ == 0) {
-          tma_store_wait_read();
-        }
-      }
-      if constexpr (!kChunked) barrier_sync(kStoreBarrier + wg_, 128);
-      if (kHoldsC && p_.c_data) {
-        mbarrier_wait(&smem_.c_full[wg_], c_phase_);
-        c_phase_ ^= 1;
-      }
+      if (kHoldsC && p_.c_data && !c_asked_) ask_for_c();
+      if constexpr (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);
       if constexpr (kHoldsC && !Tile::kTurned && kCols % 64 == 0) {
         if (p_.gated) return store_tile<true>(acc);
       }
@@ -112,7 +108,7 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ void end() {
-    if (Tile::kStaged && thread_ == 0) tma_store_wait_read();
+    if (Tile::kStaged && leads()) tma_store_wait_read();
   }
 
  private:
@@ -202,21 +198,84 @@ class GemmSm90Epilogue {
 
   static constexpr int kBiasRegisters = (kCols + 127) / 128;
   static constexpr int kVectors = kParts * kCols / 8;  // of four accumulators each
-  static constexpr bool kChunked = Tile::kFinish == GemmFinish::kPlain;
   static constexpr bool kHoldsC = Tile::kFinish == GemmFinish::kFull;
 
-  // Columns of a box of the TMA store: 64, or 32 where the tile is not a multiple of that.
-  static constexpr int chunk(int cols) { return cols % 64 == 0 ? 64 : 32; }
-  static constexpr int kChunkCols = chunk(kCols);
-  static constexpr bool kOddChunks = kParts * (kCols / kChunkCols) % 2 == 1;
+  // Always the same thread of the warpgroup: the stores that it waits for are its own.
+  __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
 
-  // Where 8 columns, the c8-th of the tile, of a row lie in the staging: swizzled as the TMA store expects.
-  template <int kOutCols>
-  __device__ __forceinline__ uint32_t staged_at(int row, int c8) const {
-    constexpr int kChunk = chunk(kOutCols), kPitch = kChunk * 2;
-    const int in_chunk = c8 % (kChunk / 8);
-    const int swizzled = in_chunk ^ (kChunk == 64 ? row & 7 : row >> 1 & 3);
-    return c8 / (kChunk / 8) * (Tile::kWgRows * kPitch) + row * kPitch + swizzled * 16;
+  // ---- chunks: what a box of the copy engine takes to d, or brings from c ----
+  // 64 rows of a warpgroup's result by 64 columns (32 where those do not divide it), one after the other, in the buffers of
+  // the staging in turn. A turned one is 64 of the caller's columns by kChunkCols of its rows.
+
+  static constexpr int chunk(int cols) { return cols % 64 == 0 ? 64 : 32; }
+  static constexpr int kChunkCols = chunk(kCols), kBuffers = Tile::kBuffers;
+  template <bool kGated>
+  static constexpr int kAcross = (kGated ? kCols / 2 : kCols) / chunk(kGated ? kCols / 2 : kCols);
+
+  __device__ __forceinline__ char* buffer(int t) const { return staging_ + t % kBuffers * Tile::kChunkBytes; }
+  // Where 8 columns, the c8-th of a chunk, of a row lie in its buffer: swizzled as the copy engine does.
+  template <int kChunk>
+  static __device__ __forceinline__ int staged_at(int row, int c8) {
+    return row * kChunk * 2 + ((c8 ^ (kChunk == 64 ? row & 7 : row >> 1 & 3)) << 4);
+  }
+  // Its first column and row in the caller's d.
+  template <bool kGated>
+  __device__ __forceinline__ int2 chunk_at(int t) const {
+    constexpr int kChunk = chunk(kGated ? kCols / 2 : kCols);
+    const int i = t / kAcross<kGated>, c = t % kAcross<kGated>;
+    if constexpr (Tile::kTurned) return make_int2(row_ + i * 64, col_ + c * kChunk);
+    return make_int2((kGated ? col_ / 2 : col_) + c * kChunk, row_ + i * 64);
+  }
+
+  // By the leader, when the buffer is free.
+  template <bool kGated>
+  __device__ __forceinline__ void load_c(int t) {
+    constexpr int kChunk = chunk(kGated ? kCols / 2 : kCols);
+    uint64_t* const full = &smem_.c_full[wg_ * kBuffers + t % kBuffers];
+    const int2 at = chunk_at<kGated>(t);
+    mbarrier_expect(full, 64 * kChunk * 2);
+    tma_load(buffer(t), &p_.c, at.x, at.y, batch_ * p_.c_batch, full);
+  }
+  template <bool kGated>
+  __device__ __forceinline__ void load_first_c() {
+    constexpr int kChunks = kParts * kAcross<kGated>;
+#pragma unroll 1
+    for (int t = 0; t < (kChunks < kBuffers ? kChunks : kBuffers); ++t) load_c<kGated>(t);
+  }
+  __device__ __forceinline__ void ask_for_c() {
+    c_asked_ = true;
+    if (!leads()) return;
+    tma_store_wait_read();
+    if constexpr (!Tile::kTurned && kCols % 64 == 0)
+      if (p_.gated) return load_first_c<true>();
+    load_first_c<false>();
+  }
+
+  // The buffer of chunk t is free, and has c where there is one.
+  __device__ __forceinline__ void begin_chunk(int t) {
+    if (kHoldsC && p_.c_data) {
+      mbarrier_wait(&smem_.c_full[wg_ * kBuffers + t % kBuffers], c_phases_ >> t % kBuffers & 1);
+      c_phases_ ^= 1u << t % kBuffers;
+      if (t == 0) barrier_sync(kStoreBarrier + wg_, 128);  // the bias is there
+    } else if (t == 0 || t >= kBuffers) {
+      if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<kBuffers - 1>();
+      barrier_sync(kStoreBarrier + wg_, 128);
+    }
+  }
+  template <bool kGated>
+  __device__ __forceinline__ void end_chunk(int t) {
+    constexpr int kChunks = kParts * kAcross<kGated>;
+    fence_async();
+    barrier_sync(kStoreBarrier + wg_, 128);
+    if (!leads()) return;
+    const int2 at = chunk_at<kGated>(t);
+    tma_store(&p_.d, buffer(t), at.x, at.y, batch_);
+    tma_store_commit();
+    // The store before this one has most likely been read, which makes room for c.
+    if (kHoldsC && p_.c_data && t > 0 && t - 1 + kBuffers < kChunks) {
+      tma_store_wait_read<1>();
+      load_c<kGated>(t - 1 + kBuffers);
+    }
   }
 
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
@@ -225,33 +284,16 @@ class GemmSm90Epilogue {
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
-  __device__ __forceinline__ void ask_for_c() {
-    c_asked_ = true;
-    if (thread_ != 0) return;
-    tma_store_wait_read();
-    mbarrier_expect(&smem_.c_full[wg_], Tile::kWgRows * (p_.gated ? kCols / 2 : kCols) * 2);
-    if constexpr (Tile::kTurned && kHoldsC) {
-      constexpr int kChunks = kCols / kChunkCols;
-      for (int i = 0; i < kParts * kChunks; ++i)
-        tma_load(staging_ + i * Tile::kChunkBytes, &p_.c, row_ + i / kChunks * 64, col_ + i % kChunks * kChunkCols,
-                 batch_ * p_.c_batch, &smem_.c_full[wg_]);
-    } else {
-      const int cols = p_.gated ? kCols / 2 : kCols, width = chunk(cols);
-      for (int c = 0; c < cols; c += width)
-        tma_load(staging_ + c * Tile::kWgRows * 2, &p_.c, (p_.gated ? col_ / 2 : col_) + c, row_, batch_ * p_.c_batch,
-                 &smem_.c_full[wg_]);
-    }
-  }
-
   template <bool kGated>
   __device__ __forceinline__ void store_tile(Acc& acc) {
-    constexpr int kOutCols = kGated ? kCols / 2 : kCols;
+    constexpr int kOut = kGated ? 16 : 32, kChunk = chunk(kGated ? kCols / 2 : kCols);
     const int thread = computed_here(thread_), lane = thread % 32, first_row = thread / 32 * 16;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
 #pragma unroll
-      for (int g = 0; g < kCols / 32; ++g) {  // 32 columns at a time: 16 values
-        if (kChunked && g * 32 % kChunkCols == 0) wait_for_chunk(i == 0 && g == 0);
+      for (int g = 0; g < kCols / 32; ++g) {  // 32 columns at a time: 16 values, and as many results or half
+        const int t = i * kAcross<kGated> + g * kOut / kChunk;
+        if (Tile::kStaged && g * kOut % kChunk == 0) begin_chunk(t);
         float z[16];
 #pragma unroll
         for (int j = 0; j < 4; ++j) {
@@ -270,35 +312,23 @@ class GemmSm90Epilogue {
           gemm_activate<T>(p_.epilogue.act, y);
 #pragma unroll
           for (int e = 0; e < 8; ++e) y[e] *= z[2 * e + 1] * p_.epilogue.out_scale;
-          stage_gated(i * 64 + first_row, g, lane, y);
+          stage_gated(buffer(t), first_row, g * 2 % (kChunk / 8), lane, y);
         } else {
           if constexpr (Tile::kFinish == GemmFinish::kFull) gemm_activate<T>(p_.epilogue.act, z);
 #pragma unroll
           for (int e = 0; e < 16; ++e) z[e] *= p_.epilogue.out_scale;
           if constexpr (Tile::kStaged)
-            stage(i * 64 + first_row, g, lane, z);
+            stage(buffer(t), first_row, g * 4 % (kChunk / 8), lane, z);
           else
             store_f32(i * 64 + first_row, g * 32 + lane % 4 * 2, lane, z);
         }
-        if (kChunked && (g + 1) * 32 % kChunkCols == 0) store_chunk(i, (g * 32) / kChunkCols);
+        if (Tile::kStaged && (g + 1) * kOut % kChunk == 0) end_chunk<kGated>(t);
       }
-    }
-    if (!kHoldsC) return;
-    fence_async();
-    barrier_sync(kStoreBarrier + wg_, 128);
-    if (thread_ == 0) {
-      constexpr int kChunk = chunk(kOutCols);
-#pragma unroll
-      for (int c = 0; c < kOutCols; c += kChunk)
-        tma_store(&p_.d, staging_ + c * Tile::kWgRows * 2, (kGated ? col_ / 2 : col_) + c, row_, batch_);
-      tma_store_commit();
     }
   }
 
-  // acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging. A chunk is 64 of the
-  // caller's columns and kChunkCols of its rows. (kPlain: in turn in the two halves of the staging.)
+  // acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging.
   __device__ __forceinline__ void store_turned(Acc& acc) {
-    constexpr int kChunks = kCols / kChunkCols;
     const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16;
 #pragma unroll
     for (int i = 0; i < kParts; ++i) {
@@ -311,43 +341,25 @@ class GemmSm90Epilogue {
         }
       }
 #pragma unroll
-      for (int chunk = 0; chunk < kChunks; ++chunk) {
-        const int turn = i * kChunks + chunk;
-        if (kChunked) wait_for_chunk(turn == 0);
-        char* staging = staging_ + (kChunked ? turn % 2 : turn) * Tile::kChunkBytes;
+      for (int c = 0; c < kAcross<false>; ++c) {
+        const int t = i * kAcross<false> + c;
+        begin_chunk(t);
 #pragma unroll
         for (int j = 0; j < kChunkCols / 8; j += 2) {
           float z[8];
 #pragma unroll
           for (int e = 0; e < 8; ++e)
-            z[e] = acc[i][(chunk * (kChunkCols / 8) + j) * 4 + e] * p_.epilogue.alpha + bias[e % 4 / 2];
+            z[e] = acc[i][(c * (kChunkCols / 8) + j) * 4 + e] * p_.epilogue.alpha + bias[e % 4 / 2];
           if constexpr (Tile::kFinish == GemmFinish::kFull) gemm_activate<T>(p_.epilogue.act, z);
 #pragma unroll
           for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
           // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
           const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
-          stage_8x8<true>(smem_address(staging) + r * 128 + ((c8 ^ (r & 7)) << 4), z);
+          stage_8x8<true>(smem_address(buffer(t)) + staged_at<64>(r, c8), z);
         }
-        fence_async();
-        barrier_sync(kStoreBarrier + wg_, 128);
-        if (thread_ == 0) {
-          tma_store(&p_.d, staging, row_ + i * 64, col_ + chunk * kChunkCols, batch_);
-          tma_store_commit();
-        }
+        end_chunk<false>(t);
       }
     }
-  }
-
-  // kPlain: the chunk before the last one has left its half of the staging. With an odd number of chunks a tile begins with
-  // the half that the one before ended with, and that one must have left too.
-  __device__ __forceinline__ void wait_for_chunk(bool first) {
-    if (thread_ == 0) {
-      if (kOddChunks && first)
-        tma_store_wait_read();
-      else
-        tma_store_wait_read<1>();
-    }
-    barrier_sync(kStoreBarrier + wg_, 128);
   }
 
   // Four matrices of 8x8 into the staging, c added that is there.
@@ -368,42 +380,22 @@ class GemmSm90Epilogue {
     kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
   }
 
-  // kPlain: 64 rows and 64 (or 32) columns at a time, in turn in the two halves of the staging.
-  __device__ __forceinline__ void store_chunk(int part, int chunk) {
-    fence_async();
-    barrier_sync(kStoreBarrier + wg_, 128);
-    if (thread_ == 0) {
-      const int turn = (part * (kCols / kChunkCols) + chunk) % 2;
-      tma_store(&p_.d, staging_ + turn * (64 * kChunkCols * 2), col_ + chunk * kChunkCols, row_ + part * 64, batch_);
-      tma_store_commit();
-    }
-  }
-
-  // 16 rows from `row` on, 32 columns: two times four 8x8 matrices.
-  __device__ __forceinline__ void stage(int row, int g, int lane, float (&z)[16]) {
+  // 16 rows from `row` on, 32 columns from the c8-th eight on: two times four 8x8 matrices.
+  __device__ __forceinline__ void stage(char* to, int row, int c8, int lane, float (&z)[16]) {
 #pragma unroll
-    for (int half = 0; half < 2; ++half) {
-      const int c8 = g * 4 + half * 2 + lane / 16, r = row + lane % 16;
-      uint32_t at = smem_address(staging_);
-      if constexpr (kChunked) {
-        const int turn = (row / 64 * (kCols / kChunkCols) + g * 32 / kChunkCols) % 2;
-        at += turn * (64 * kChunkCols * 2) + staged_at<kChunkCols>(r % 64, c8 % (kChunkCols / 8));
-      } else {
-        at += staged_at<kCols>(r, c8);
-      }
-      stage_8x8<false>(at, z + half * 8);
-    }
+    for (int half = 0; half < 2; ++half)
+      stage_8x8<false>(smem_address(to) + staged_at<kChunkCols>(row + lane % 16, c8 + half * 2 + lane / 16),
+                       z + half * 8);
   }
 
   // Gated: the 16 results of a row's 32 columns are one in each thread, not pairs; two bytes at a time.
-  __device__ __forceinline__ void stage_gated(int row, int g, int lane, float (&y)[8]) {
+  __device__ __forceinline__ void stage_gated(char* to, int row, int c8, int lane, float (&y)[8]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j)
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int r = row + lane / 4 + 8 * h;
-        const int col = j % 2 * 4 + lane % 4;
-        T* at = reinterpret_cast<T*>(staging_ + staged_at<kCols / 2>(r, g * 2 + j / 2)) + col;
+        const int r = row + lane / 4 + 8 * h, col = j % 2 * 4 + lane % 4;
+        T* at = reinterpret_cast<T*>(to + staged_at<chunk(kCols / 2)>(r, c8 + j / 2)) + col;
         float v = y[j * 2 + h];
         if (p_.c_data) v += p_.epilogue.beta * static_cast<float>(*at);
         *at = static_cast<T>(v);
@@ -534,14 +526,14 @@ class GemmSm90Epilogue {
 
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
-  const int wg_, thread_;
+  const int wg_, warp_, thread_;
   const GemmPlace<Tile> place_;
   const int worker_;
   char* staging_;
   float* bias_;
   int row_, col_, batch_;
   bool c_asked_, whole_;
-  uint32_t c_phase_ = 0;
+  uint32_t c_phases_ = 0;  // a bit for each buffer
   float bias_ahead_[kBiasRegisters];
 };
 

@@ -59,8 +59,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
             gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
   if (Tile::kStaged) {
     const int cols = c.gated ? Tile::kWgCols / 2 : Tile::kWgCols;
-    const int box_cols = Tile::kTurned || cols % 64 == 0 ? 64 : 32;
-    const int box_rows = Tile::kTurned ? Tile::kChunkCols : Tile::kFinish == GemmFinish::kPlain ? 64 : Tile::kWgRows;
+    const int box_cols = Tile::kTurned || cols % 64 == 0 ? 64 : 32, box_rows = Tile::kTurned ? Tile::kChunkCols : 64;
     const auto map = [&](const Matrix& x, CUtensorMap* to) {
       const int64_t batch = x.batch ? c.batch : 1;
       return make_tensor_map({x.data, c.out, call.n_out, call.m, batch, x.row, x.batch, box_cols, box_rows}, to);
