@@ -185,6 +185,15 @@ void every_tile_tested() {
     for (int tile = 0; tile < kGemmSwapCount; ++tile)
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kSwap : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
+  constexpr int64_t kOthers[][3] = {{392, 1152, 264}, {2056, 1544, 200}};
+  bool seen[kGemmTileCount] = {};
+  for (const auto& size : kOthers) {
+    GemmCall c = linear(size[0], size[1], size[2]);
+    c.b = {g_memory, size[1], 1, 0};
+    seen[gemm_sm90_plan(c, device).tile] = true;
+  }
+  for (int tile = 0; tile < kGemmTileCount; ++tile)
+    if (kGemmTiles[tile].every_layout) check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
 }
 
 void refusals() {

@@ -213,6 +213,8 @@ def test_what_is_written_twice_is_the_same(gpu_check):
         )
     ]
     assert len(sizes[0]) > 30 and sizes[0] == sizes[1]
+    others = re.search(r"\nOTHERS = \[(.*?)\]", (ROOT / "tests/harness/matrix.py").read_text())[1]
+    assert others.replace("(", "{").replace(")", "}") in (ROOT / "tests/core/test_gemm_config.cpp").read_text()
     assert f'NO_LIBRARY = "{gpu_check.NO_LIBRARY}"' in (ROOT / "tests/harness/rows.py").read_text()
 
 

@@ -40,6 +40,7 @@ TILES = [
     (392, 1544, 2056), (1160, 2112, 520), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
     (776, 4096, 1032), (520, 4304, 1032), (2048, 4096, 72), (1024, 4096, 4104),
 ]  # fmt: skip
+OTHERS = [(392, 1152, 264), (2056, 1544, 200)]  # the same for the other layouts
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 
 
@@ -108,9 +109,12 @@ class MatrixSpec(Spec):
         # They are kernels of 16 bits; f16 and bf16 differ in one instruction.
         kinds = {d for _, d in dtypes}
         step = 1 if kinds == {"bf16"} else 4 if kinds == {"f16"} else len(TILES)
-        for i, size in enumerate(TILES[::step] if level == "full" else TILES[:1]):
+        sizes = [(size, self.layouts[0]) for size in (TILES[::step] if level == "full" else TILES[:1])]
+        if level == "full" and step == 1:
+            sizes += [(size, layout) for size in OTHERS for layout in self.layouts[1:]]
+        for i, (size, layout) in enumerate(sizes):
             for variant in self.tiles:
-                yield self.case(dtypes, size, i, (), variant, strides="columns:" + ",".join(self.layouts[0]), seed=0)
+                yield self.case(dtypes, size, i, (), variant, strides="columns:" + ",".join(layout), seed=0)
 
     def _strided(self, dtypes, level, seed):
         for i, size in enumerate(self.shapes["ci"][1 : 20 if level == "full" else 8]):

@@ -36,7 +36,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
     {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
     {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
-    {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
+    {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true},
     {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true},
     {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false},
     {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},

@@ -30,6 +30,7 @@ struct GemmSm90Tile {
   static constexpr GemmFinish kFinish = kFinish_;
   static constexpr bool kSwap = kFinish == GemmFinish::kSwap, kTurned = kTurned_;
   static constexpr bool kStaged = kFinish == GemmFinish::kPlain || kFinish == GemmFinish::kFull;
+  static constexpr bool kFew = kTurned && kWgCols <= kGemmSwapMaxM;  // for few rows of the caller's a
   // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
   static constexpr int kBlocks = kBlocks_;
 

@@ -82,7 +82,8 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ bool join(const GemmWork& work, Acc& acc) {
     if constexpr (!Tile::kPingpong)
       if (p_.schedule.split > 1) return join_split(acc);
-    return join_pieces(work, acc);
+    if constexpr (Tile::kFew) return join_pieces(work, acc);
+    return true;
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
