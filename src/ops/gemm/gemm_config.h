@@ -34,6 +34,7 @@ struct GemmTileInfo {
 constexpr GemmTileInfo kGemmTiles[] = {
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false},
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
+    {"128x224, a shared", 128, 224, GemmGroups::kRows, GemmShare::kA, false, 0.88f, false},
     {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
     {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
     {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true},
@@ -48,7 +49,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
-constexpr int kGemmAnyTile = 5;  // 128x128, which is built for everything
+constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
