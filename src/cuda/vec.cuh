@@ -106,6 +106,26 @@ __device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v) {
   return copy;
 }
 
+// Two of f16 or bf16 as the registers of matrix units hold them, the first in the low half.
+template <class T>
+__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
+  if constexpr (std::is_same_v<T, bf16>) {
+    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  } else {
+    const __half2 pair = __floats2half2_rn(low, high);
+    return reinterpret_cast<const uint32_t&>(pair);
+  }
+}
+
+template <class T>
+__device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
+  if constexpr (std::is_same_v<T, bf16>)
+    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  else
+    return __half22float2(reinterpret_cast<const __half2&>(pair));
+}
+
 // Pairs convert in one instruction, so 2-byte and e4m3 vectors are packed two at a time.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> pack(const float (&f)[N]) {

@@ -64,7 +64,7 @@ static const char* require_attention(const void* args) {
   if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return "heads must be a multiple of kv_heads";
   if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return "head_dim must be 1 to 1024, and v_dim at most 1024";
   if (!((!present(a.page_table) || present(a.kv_len)))) return "page_table needs kv_len";
-  if (!((!present(a.cu_kv) || !present(a.kv_len)))) return "cu_kv and kv_len exclude each other";
+  if (!((!present(a.cu_kv) || !(present(a.kv_len) || present(a.page_table))))) return "cu_kv excludes kv_len and page_table";
   if (!((!present(a.cu_kv) || (a.pages == int64_t{1})))) return "with cu_kv k and v must be one page";
   if (!((!(present(a.cu_q) || present(a.cu_kv)) || (a.cu_len == (a.batch + int64_t{1}))))) return "cu_q and cu_kv must have one entry more than there are sequences";
   if (!((present(a.cu_kv) || present(a.page_table) || (a.pages == a.batch)))) return "without cu_kv and page_table k must have a page for each sequence";

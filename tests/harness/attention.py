@@ -17,6 +17,7 @@ GARBAGE = 2**30  # in a page table, where nothing may look
 MASKS = [
     {}, {"causal": True}, {"window_left": 5}, {"window_right": 3}, {"window_left": 9, "window_right": 0},
     {"causal": True, "window_left": 7}, {"causal": True, "window_left": 0}, {"causal": True, "window_right": 2},
+    {"window_left": 2**31 - 1, "window_right": 1}, {"causal": True, "window_left": 2**31 - 3, "window_right": 2**31 - 1},
 ]  # fmt: skip
 SCORES = [{}, {"softcap": 5.0}, {"scale": 0.3}, {"softcap": 30.0, "scale": 0.05}]
 HEADS = [(4, 2), (3, 3), (8, 1), (6, 2), (1, 1), (16, 4)]  # heads, kv_heads
@@ -261,6 +262,11 @@ def draw(rng, t, a):
         lengths[rng.integers(batch)] = a.max_kv
         if batch > 2:
             lengths[rng.permutation(batch)[:2]] = [0, min(1, a.max_kv)]
+        if batch > 3:  # more than there is, and less than nothing
+            lengths[rng.permutation(batch)[:2]] = [
+                a.max_kv + int(rng.choice([1, 2**30])),
+                -(2 ** int(rng.integers(32))),
+            ]
         t["kv_len"][...] = lengths
     if t.get("prefix_len") is not None:
         t["prefix_len"][...] = rng.integers(0, max(a.max_kv, 1) + 2, batch)
@@ -311,7 +317,9 @@ def sequence(t, a, b):
     first, n = (int(cu_q[b]), int(cu_q[b + 1] - cu_q[b])) if cu_q is not None else (b * a.q_len, a.q_len)
     if cu_kv is not None:
         return first, n, int(cu_kv[b + 1] - cu_kv[b])
-    return first, n, int(t["kv_len"][b]) if t.get("kv_len") is not None else a.page_size
+    if t.get("kv_len") is None:
+        return first, n, a.page_size
+    return first, n, min(max(int(t["kv_len"][b]), 0), a.max_kv)
 
 
 def place(t, a, b, j):

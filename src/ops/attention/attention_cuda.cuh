@@ -51,9 +51,6 @@ __device__ __forceinline__ int64_t sequence_of(const Sequences& s, int64_t batch
   return low;
 }
 
-// 0 in place of a maximum of -inf, of which inf - inf would make NaN.
-__device__ __forceinline__ float finite_base(float most) { return most == -INFINITY ? 0.f : most; }
-
 // kDims: elements of a head that a lane has, a 32nd of the most that head_dim and v_dim may be.
 template <class K, int kDims>
 __global__ void __launch_bounds__(kAttentionWarps * 32, 4)  // 128 registers: with fewer it spills

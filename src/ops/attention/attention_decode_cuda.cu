@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The rows of attention_decode on CUDA.
+#include "cuda/hopper.h"
 #include "ops/attention/attention_cuda.cuh"
 #include "ops/attention/attention_decode_sm90.h"
 
@@ -25,15 +26,11 @@ static const char* why_not_mma(const AttentionDecodeArgs& a, const DecodeShape& 
   return nullptr;
 }
 
-static const char* why_not_sm90(const AttentionDecodeArgs& a, [[maybe_unused]] const Device& device) {
-#ifdef EINKORN_SM90A
-  if (device.target != 90) return "for compute capability 9.0 only";
+static const char* why_not_sm90(const AttentionDecodeArgs& a, const Device& device) {
+  if (const char* why = why_not_wgmma(device)) return why;
   const AttentionCall call = attention_call(a);
   if (const char* why = why_not_mma(a, decode_shape_sm90(call, device))) return why;
   return decode_counts(call, device) ? nullptr : "there are 2^30 keys, or tiles of keys in all sequences, or more";
-#else
-  return "built without code for sm_90a";
-#endif
 }
 static size_t workspace_sm90(const AttentionDecodeArgs& a, const Device& device) {
   const AttentionCall call = attention_call(a);

@@ -31,7 +31,7 @@ inline AttentionCall decode_slab(AttentionCall c, int64_t first, int64_t count) 
 inline void decode_fetch_ahead(DecodeParams* p) {
   const AttentionCall& c = p->c;
   constexpr int64_t kMostLines = 16384;
-  const int64_t threads = p->split.workers * 32 * (4), most = threads < kMostLines ? threads : kMostLines;
+  const int64_t threads = p->split.workers * 128, most = threads < kMostLines ? threads : kMostLines;
   const int64_t pages = c.seqs.max_kv / (c.seqs.page_size < 1 ? 1 : c.seqs.page_size), lines = (pages + 31) / 32;
   if (c.seqs.page_table && lines * c.batch <= most) p->table_lines = static_cast<int32_t>(lines);
   const int64_t row = c.heads * c.head_dim, q_lines = (c.batch * c.seqs.q_len * row * 2 + 127) / 128;
@@ -49,7 +49,7 @@ inline DecodeParams decode_params(const AttentionCall& call, const DecodeSizes& 
   p.rows = sizes.rows, p.row_blocks = sizes.row_blocks, p.slot_rows = sizes.slot_rows;
   p.k_tokens = by_token(call.k), p.v_tokens = by_token(call.v);
   p.special = call.softcap > 0.f || call.alibi;
-  p.factor = call.scale * (call.softcap > 0.f ? 1.f / call.softcap : 1.4426950408889634f);
+  p.factor = call.scale * (call.softcap > 0.f ? 1.f / call.softcap : kLog2e);
   p.states = static_cast<float*>(l.workspace);
   p.bases = reinterpret_cast<float2*>(p.states + sizes.slots * sizes.slot_rows * call.v_dim);
   // A page that is longer than all sequences is never left.

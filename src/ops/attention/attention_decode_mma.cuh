@@ -77,7 +77,7 @@ __device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequ
                                              float4 y, float base, float total) {
   const AttentionCall& c = p.c;
   if (c.sinks) {
-    const float sink = c.sinks[at.head] * kLog2e, most = decode_base(fmaxf(base, sink));
+    const float sink = c.sinks[at.head] * kLog2e, most = finite_base(fmaxf(base, sink));
     const float keep = CudaMathFast::exp2(base - most);
     total = total * keep + CudaMathFast::exp2(sink - most);
     y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
@@ -93,7 +93,7 @@ __device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequ
   if (column == 0 && c.lse.data)
     static_cast<float*>(
         c.lse.data)[sequence * c.lse.stride[0] + at.query * c.lse.stride[1] + at.head * c.lse.stride[2]] =
-        total == 0.f ? -INFINITY : (decode_base(base) + log2f(total)) * 0.6931471805599453f;
+        total == 0.f ? -INFINITY : (finite_base(base) + log2f(total)) * kLn2;
 }
 
 // Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units.
@@ -261,7 +261,7 @@ struct DecodeSum {
     float now = most;
 #pragma unroll
     for (int i = 0; i < N; ++i) now = fmaxf(now, base[i].x);
-    const float zero = decode_base(now), keep = CudaMathFast::exp2(most - zero);
+    const float zero = finite_base(now), keep = CudaMathFast::exp2(most - zero);
     most = now;
     total *= keep;
     y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;

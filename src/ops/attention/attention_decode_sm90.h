@@ -61,7 +61,8 @@ inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& devic
         c.batch * c.kv_heads * ((c.heads / c.kv_heads * c.seqs.q_len + kDecodeRows - 1) / kDecodeRows);
     const int64_t merged = items * kDecodeStates / device.processors;
     const int blocks = merged < 1 ? 1 : merged < Plan::kBlocks ? static_cast<int>(merged) : Plan::kBlocks;
-    return DecodeShape{Plan::kKeys, device.processors * blocks, Plan::kMostGroups};
+    const bool fits = Plan::kSmemBytes <= device.smem_per_block;
+    return DecodeShape{Plan::kKeys, device.processors * blocks, fits ? Plan::kMostGroups : 0};
   };
   return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan90, int8_t>(c, shape)
                                : with_decode_plan<DecodePlan90, int16_t>(c, shape);

@@ -22,11 +22,6 @@ struct DecodeRow {
   int position, begin, end;
 };
 
-constexpr float kLog2e = 1.4426950408889634f;
-
-// 0 in place of -inf, of which inf - inf would make NaN.
-__device__ __forceinline__ float decode_base(float most) { return most == -INFINITY ? 0.f : most; }
-
 // Four bytes to two pairs of f16: (0, 1) and (2, 3). Exact.
 template <class K>
 __device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& high) {
@@ -42,17 +37,6 @@ __device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& h
     const __half2 x = __hsub2(*reinterpret_cast<const __half2*>(&a), zero);
     const __half2 y = __hsub2(*reinterpret_cast<const __half2*>(&b), zero);
     low = *reinterpret_cast<const uint32_t*>(&x), high = *reinterpret_cast<const uint32_t*>(&y);
-  }
-}
-
-template <class M>
-__device__ __forceinline__ uint32_t pack_pair(float a, float b) {
-  if constexpr (std::is_same_v<M, half>) {
-    const __half2 pair = __floats2half2_rn(a, b);
-    return *reinterpret_cast<const uint32_t*>(&pair);
-  } else {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(a, b);
-    return *reinterpret_cast<const uint32_t*>(&pair);
   }
 }
 
@@ -269,7 +253,7 @@ class DecodeTile {
         }
 #pragma unroll
         for (int d = 4; d < 32; d *= 2) now = fmaxf(now, __shfl_xor_sync(0xffffffffu, now, d));
-        const float zero = decode_base(now), base = zero - kLift;
+        const float zero = finite_base(now), base = zero - kLift;
         keep[n][r] = CudaMathFast::exp2(most_[n][r] - zero);
         moved |= now != most_[n][r];
         most_[n][r] = now;

@@ -5,6 +5,8 @@
 // block of queries is from the first one's begin to the last one's end.
 #pragma once
 
+#include <cmath>
+
 #include "core/tensor.h"
 
 // Inlined always: the CPU rows are compiled for several instruction sets, and must not share a copy (see cpu/isa.h).
@@ -15,6 +17,11 @@
 #endif
 
 namespace ek {
+
+constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;  // exponents of 2 in place of those of e
+
+// 0 in place of a maximum of -inf, of which inf - inf would make NaN.
+EK_RULE float finite_base(float most) { return most == -INFINITY ? 0.f : most; }
 
 struct Mask {
   bool causal;
@@ -73,7 +80,8 @@ struct Sequences {
   const int32_t* page_table;  // [batch, max_pages]
   int64_t table_stride;       // between the lines of page_table
   int64_t q_len;              // of every sequence, where there is no cu_q
-  int64_t page_size, max_kv;  // max_kv: no sequence has more keys, whatever kv_len says
+  int64_t page_size,
+      max_kv;  // max_kv: no sequence has more keys, whatever kv_len says (with cu_kv: how many on average)
 
   // The first query of a sequence among all tokens, and how many there are.
   EK_RULE int64_t q_begin(int64_t b) const { return cu_q ? cu_q[b] : b * q_len; }

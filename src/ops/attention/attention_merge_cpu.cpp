@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_merge on the CPU: weights exp(lse - largest) of a row's states, then their sum over x, in order, f32. A state
-// of weight 0 is not read: what it never wrote may be NaN.
+// whose lse is -inf is not read: what it never wrote may be NaN.
 #include "cpu/math.h"
 #include "cpu/rows.h"
 #include "dispatch/ops_gen.h"

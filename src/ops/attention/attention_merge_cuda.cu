@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention_merge on CUDA: a warp for each row. Weights exp(lse - largest) are found again for every 32 columns: there are
-// few states, and their lse is in L1 by then. A state of weight 0 is not read. f32.
+// few states, and their lse is in L1 by then. A state whose lse is -inf is not read. f32.
 #include "cuda/pdl.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/vec.cuh"

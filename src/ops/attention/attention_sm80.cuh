@@ -16,7 +16,6 @@ namespace ek {
 
 // A maximum is raised only when a weight would pass 2^8: see weigh().
 constexpr float kSm80Slack = 8.f;
-constexpr float kSm80Log2e = 1.44269504f, kSm80Ln2 = 0.693147181f;
 
 // What a warp keeps of its rows: scores of a tile, sums of values, and what the softmax needs. A thread has rows
 // lane / 4 + 8 r of the warp, two columns of every eight.
@@ -87,13 +86,12 @@ struct Sm80Rows {
     for (int r = 0; r < kRows; ++r) {
       const int row = row_of(r);
       if (c.softcap > 0.f)
-        each_score(
-            r, [&](float& x, int) { x = CudaMathFast::tanh(x * (c.scale / c.softcap)) * (c.softcap * kSm80Log2e); });
+        each_score(r, [&](float& x, int) { x = CudaMathFast::tanh(x * (c.scale / c.softcap)) * (c.softcap * kLog2e); });
       else if (c.alibi)
-        each_score(r, [&](float& x, int) { x *= c.scale * kSm80Log2e; });
+        each_score(r, [&](float& x, int) { x *= c.scale * kLog2e; });
       if (c.alibi) {
         const int query = (block.row0 + row) / group, head = block.kv_head * group + (block.row0 + row) % group;
-        const float slope = c.alibi[head] * kSm80Log2e;
+        const float slope = c.alibi[head] * kLog2e;
         const int away = query + block.shift - column;
         each_score(r, [&](float& x, int at) { x -= slope * fabsf(static_cast<float>(away - at)); });
       }
@@ -174,7 +172,7 @@ struct Sm80Rows {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int row = row_of(r), head = block.kv_head * group + (block.row0 + row) % group;
-      const float sink = sinks ? sinks[head] * kSm80Log2e : -INFINITY;
+      const float sink = sinks ? sinks[head] * kLog2e : -INFINITY;
       const float own = warp_reduce(total[r], Sum(), 4);  // 0: a row that has seen nothing
       const float seen = own == 0.f ? -INFINITY : most[r] == -INFINITY ? 0.f : most[r] * factor;
       const float larger = seen > sink ? seen : sink, base = larger == -INFINITY ? 0.f : larger;
@@ -245,7 +243,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
     const uint32_t q_lane = q_smem + sm80_place<Plan::kD>(warp_row + lane % 16, lane / 16);
     const uint32_t k_lane = sm80_place<Plan::kD>(lane / 16 * 8 + lane % 8, lane / 8 % 2);
     const uint32_t v_lane = sm80_place<Plan::kV>(lane % 16, lane / 16);
-    const float factor = c.softcap == 0.f && !c.alibi ? c.scale * kSm80Log2e : 1.f;
+    const float factor = c.softcap == 0.f && !c.alibi ? c.scale * kLog2e : 1.f;
     Sm80Rows<Plan> own;
 
 #pragma unroll 1
@@ -280,7 +278,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
       const float2 state = states[row];
       if (c.lse.data && block.part == 0)
         static_cast<float*>(c.lse.data)[rows.offset(2, token) + head * c.lse.stride[c.lead]] =
-            state.y == 0.f ? -INFINITY : (state.x + log2f(state.y)) * kSm80Ln2;
+            state.y == 0.f ? -INFINITY : (state.x + log2f(state.y)) * kLn2;
     });
     __syncthreads();
     using Share = Sm80Share<Plan::kV, Plan::kThreads>;

@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/math.cuh"
+#include "cuda/vec.cuh"
 #include "ops/attention/attention_sm90_work.cuh"
 
 namespace ek {
@@ -20,18 +21,6 @@ constexpr int kAttentionClear = 4;  // and among the threads of a warpgroup
 // more than 48 weights of 1 would give: a base that is the maximum of a block is never raised in it.
 constexpr float kMostWeights = 1024.f;
 constexpr float kNoBase = -1e38f;  // makes the first score that a row sees raise its base
-constexpr float kLog2e = 1.44269504f, kLn2 = 0.693147181f;
-
-template <class T>
-__device__ __forceinline__ uint32_t pack_pair(float low, float high) {
-  if constexpr (std::is_same_v<T, bf16>) {
-    const __nv_bfloat162 pair = __floats2bfloat162_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(pair);
-  } else {
-    const __half2 pair = __floats2half2_rn(low, high);
-    return reinterpret_cast<const uint32_t&>(pair);
-  }
-}
 
 // Word i of lane j of each four lanes becomes word j of lane i.
 __device__ __forceinline__ void transpose_quad(uint32_t (&w)[4]) {
@@ -182,7 +171,8 @@ struct AttentionConsumer {
     total[0] += sum[0], total[1] += sum[1];
   }
 
-  // Rows of V that no query of the sequence sees: cleared, for 0 * NaN is NaN.
+  // Rows of V that no query of the sequence sees: cleared, for 0 * NaN is NaN. Every warpgroup does so for itself; another
+  // one may write its zeros over these while they are read.
   static __device__ __forceinline__ void clear_v(char* v, int from, int to, int wg) {
     const int t = threadIdx.x % 128;
     for (int d = 0; d < Tile::kVDim / 64; ++d)
@@ -312,8 +302,10 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     const auto skip = [&] {
       begin_turn();
       end_turn();
-      release_k();
       mbarrier_wait(&smem.v_full[v_ring.stage], v_ring.phase);
+      // No wgmma holds the warps together here: one that fell two phases behind would wait for ever.
+      barrier_sync(kAttentionClear + wg, 128);
+      release_k();
       release_v();
     };
 

@@ -22,7 +22,7 @@ struct AttentionTile {
   // Of K and of V. Two do where copies are large and in order; a third hides the latency of pages all over the memory.
   static constexpr int kStages = kQBytes + 3 * (kKBytes + kVBytes) + 256 <= 232448 ? 3 : 2;
   static constexpr int kSmemBytes = kQBytes + kStages * (kKBytes + kVBytes) + 256;
-  // All of the 64 K registers: what the producer gives away the warpgroups take, to the last one.
+  // What the producer gives away the warpgroups take: all of the 64 K registers, or nearly so.
   static constexpr int kProducerRegisters = kWgs == 3 ? 32 : 40, kRegisters = kWgs == 3 ? 160 : 232;
   static_assert(kSmemBytes <= 232448, "too much shared memory");
   static_assert(kKeys % 16 == 0, "P is the operand of products of 16 keys");
@@ -225,6 +225,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
       else
         work->head = -1;
     }
+    __syncwarp();  // the lane that tells may be another one
     mbarrier_wait(smem.q_empty, q_phase ^ 1);
     const bool any = more && work->begin < work->end;
     if (elect_one()) {

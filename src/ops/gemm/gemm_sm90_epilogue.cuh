@@ -9,6 +9,7 @@
 #pragma once
 
 #include "cuda/traffic.cuh"
+#include "cuda/vec.cuh"
 #include "ops/gemm/gemm_sm90.cuh"
 
 namespace ek {
@@ -16,21 +17,6 @@ namespace ek {
 constexpr int kStoreBarrier = 1;  // one for each warpgroup, among its own threads
 constexpr int kOrderBarrier = 3;  // ping-pong: one for each warpgroup, whose turn it is
 constexpr int kFillBarrier = 5;   // among the producers
-
-__device__ __forceinline__ uint32_t pack2(bf16*, float a, float b) {
-  const __nv_bfloat162 v = __floats2bfloat162_rn(a, b);
-  return reinterpret_cast<const uint32_t&>(v);
-}
-__device__ __forceinline__ uint32_t pack2(half*, float a, float b) {
-  const __half2 v = __floats2half2_rn(a, b);
-  return reinterpret_cast<const uint32_t&>(v);
-}
-__device__ __forceinline__ float2 unpack2(bf16*, uint32_t v) {
-  return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(v));
-}
-__device__ __forceinline__ float2 unpack2(half*, uint32_t v) {
-  return __half22float2(reinterpret_cast<const __half2&>(v));
-}
 
 template <class Tile>
 class GemmSm90Epilogue {
@@ -75,7 +61,8 @@ class GemmSm90Epilogue {
 
   // During the product, once the stores of the tile before have surely been read.
   __device__ __forceinline__ void during() {
-    if (kHoldsC && p_.c_data && whole_) ask_for_c();
+    if constexpr (kHoldsC)
+      if (p_.c_data && whole_) ask_for_c();
   }
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
@@ -96,7 +83,8 @@ class GemmSm90Epilogue {
         for (int i = 0; i < kBiasRegisters; ++i)
           if (thread_ + 128 * i < kCols) bias_[thread_ + 128 * i] = bias_ahead_[i];
       }
-      if (kHoldsC && p_.c_data && !c_asked_) ask_for_c();
+      if constexpr (kHoldsC)
+        if (p_.c_data && !c_asked_) ask_for_c();
       if constexpr (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);
       if constexpr (kHoldsC && !Tile::kTurned && kCols % 64 == 0) {
         if (p_.gated) return store_tile<true>(acc);
@@ -371,13 +359,13 @@ class GemmSm90Epilogue {
       kTrans ? ldmatrix_x4_trans(at, v) : ldmatrix_x4(at, v);
 #pragma unroll
       for (int e = 0; e < 4; ++e) {
-        const float2 c = unpack2(static_cast<T*>(nullptr), v[e]);
+        const float2 c = unpack_pair<T>(v[e]);
         x[2 * e] += p_.epilogue.beta * c.x;
         x[2 * e + 1] += p_.epilogue.beta * c.y;
       }
     }
 #pragma unroll
-    for (int e = 0; e < 4; ++e) v[e] = pack2(static_cast<T*>(nullptr), x[2 * e], x[2 * e + 1]);
+    for (int e = 0; e < 4; ++e) v[e] = pack_pair<T>(x[2 * e], x[2 * e + 1]);
     kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
   }
 
@@ -513,7 +501,7 @@ class GemmSm90Epilogue {
     if (p_.wide && col + N <= cols) {
       uint32_t r[N / 2];
 #pragma unroll
-      for (int e = 0; e < N / 2; ++e) r[e] = pack2(static_cast<T*>(nullptr), v[2 * e], v[2 * e + 1]);
+      for (int e = 0; e < N / 2; ++e) r[e] = pack_pair<T>(v[2 * e], v[2 * e + 1]);
       if constexpr (N == 8)
         *reinterpret_cast<uint4*>(d) = make_uint4(r[0], r[1], r[2], r[3]);
       else
