@@ -19,7 +19,7 @@ constexpr int gemm_sharing(GemmShare s) { return (gemm_shares_a(s) ? 2 : 1) * (g
 // What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
 enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
-enum class GemmFinish { kPlain, kFull, kF32, kSwap };
+enum class GemmFinish { kPlain, kFull };
 
 // The tiles that are built. `efficiency`: of the matrix units' rate in the main loop, measured (docs/measured-facts.md).
 struct GemmTileInfo {
@@ -53,15 +53,7 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
-  const GemmTileInfo& t = kGemmTiles[tile];
-  if (finish == GemmFinish::kF32) return t.rows == 128 && t.cols == 128 && t.share == GemmShare::kNone;
-  return along_k || t.every_layout;
-}
-// Gate and up are neighbours in a row of the tile; of a warpgroup's columns, half are left, in boxes of 32 or 64.
-constexpr bool gemm_tile_gates(const GemmTileInfo& t) {
-  return !t.turned && t.cols / (t.groups == GemmGroups::kCols ? 2 : 1) % 64 == 0;
-}
+constexpr bool gemm_tile_built(int tile, bool along_k) { return along_k || kGemmTiles[tile].every_layout; }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
@@ -87,7 +79,7 @@ constexpr GemmSwapTile kGemmSwapTiles[] = {
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
 
-// kSwap takes everything; the wider tiles have it for one height only, because their plain results leave faster by TMA.
+// All have plain results but the narrow ones, where the others are as fast; those one height of the wide ones only.
 constexpr bool gemm_swap_tile_built(int tile, bool trans_b, GemmFinish finish) {
   const GemmSwapTile& t = kGemmSwapTiles[tile];
   if (finish == GemmFinish::kPlain) return !trans_b && t.cols >= 32;
@@ -118,22 +110,12 @@ inline bool gemm_rows_aligned(Matrix x, ek_dtype dtype, int bytes) {
   return gemm_aligned(x, dtype, bytes);
 }
 
-// c and d can be moved 16 bytes at a time.
-inline bool gemm_wide(const GemmCall& c) {
-  return c.out == c.in && c.d.col == 1 && gemm_rows_aligned(c.d, c.out, 16) &&
-         (!c.c.data || (c.c.col == 1 && gemm_rows_aligned(c.c, c.out, 16)));
-}
-
-// Why the results can't be moved that way, or null. The copy engine stores whole units of 16 bytes, past the end of a row too.
-inline const char* gemm_not_wide(const GemmCall& c) {
-  if (!gemm_wide(c)) return "rows of c or d are not on 16-byte boundaries";
-  if (c.c.data && c.m > 1 && c.c.row == 0) return "the rows of c are all the same one";
-  return c.n_out * dtype_bytes(c.out) % 16 ? "rows of d are not a whole number of 16 bytes" : nullptr;
-}
-
+// Nothing but a scaled product, in rows that the copy engine can store: it writes whole units of 16 bytes, past the end of
+// a row too.
 inline GemmFinish gemm_finish(const GemmCall& c) {
-  if (c.out != c.in) return GemmFinish::kF32;
-  return c.plain() && !c.c.data ? GemmFinish::kPlain : GemmFinish::kFull;
+  const bool plain = c.plain() && !c.c.data && c.out == c.in && c.a.col == 1 && c.b.row == 1;
+  const bool stored = c.d.col == 1 && gemm_rows_aligned(c.d, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
+  return plain && stored ? GemmFinish::kPlain : GemmFinish::kFull;
 }
 
 // Room for the sums of an index and a tile in 32 bits.
@@ -228,10 +210,9 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
 template <class Plan>
 GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile) {
   const bool along_k = c.a.col == 1 && c.b.row == 1;
-  const GemmFinish finish = gemm_finish(c);
   GemmPlan best;
   for (int tile = 0; tile < kGemmTileCount; ++tile) {
-    if (!gemm_tile_built(tile, along_k, finish) || (c.gated && !gemm_tile_gates(kGemmTiles[tile]))) continue;
+    if (!gemm_tile_built(tile, along_k)) continue;
     const GemmPlan plan = plan_tile(c, device, tile);
     if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
   }
@@ -253,11 +234,8 @@ inline bool gemm_sm90_splits(const GemmCall& c, const Device& device) {
   return split.tile >= 0 && split.cycles <= 0.9f * gemm_sm90_plan(c, device).cycles;
 }
 
-// How the result of a product with few rows leaves: plain ones of more than 16 rows by TMA.
-inline GemmFinish gemm_swap_finish(const GemmCall& c) {
-  const bool plain = c.m > 16 && c.b.row == 1 && gemm_finish(c) == GemmFinish::kPlain && !gemm_not_wide(c);
-  return plain ? GemmFinish::kPlain : GemmFinish::kSwap;
-}
+// How the result of a product with few rows leaves: those of up to 16 are too small for a box.
+inline GemmFinish gemm_swap_finish(const GemmCall& c) { return c.m > 16 ? gemm_finish(c) : GemmFinish::kFull; }
 
 // Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once: tiles
 // whose number is a little less than that of the SMs, or else tiles of 128 with k split. Kernels that overlap (PDL) want

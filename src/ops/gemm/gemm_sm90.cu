@@ -12,14 +12,7 @@ namespace {
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = why_not_wgmma(device)) return why;
-  if (const char* why = gemm_not_tma(c)) return why;
-  if (c.out != c.in) {
-    if (c.act != EK_ACTIVATION_NONE || c.gated) return "an f32 result of 16-bit inputs with an activation";
-    if (!gemm_rows_aligned(c.d, c.out, 8) || (c.c.data && !gemm_rows_aligned(c.c, c.out, 8)))
-      return "rows of c or d are not on 8-byte boundaries";
-    return nullptr;
-  }
-  return gemm_not_wide(c);
+  return gemm_not_tma(c);
 }
 
 const char* why_not_split(const GemmCall& c, const Device& device) {
@@ -36,13 +29,9 @@ const char* why_not_swap(const GemmCall& c, const Device& device) {
 
 template <class T, bool kTransA, bool kTransB>
 ek_status run_layout(const GemmCall& c, const GemmPlan& plan, const Launch& l) {
-  switch (gemm_finish(c)) {
-    case GemmFinish::kF32: return gemm_sm90_run<T, kTransA, kTransB, GemmFinish::kF32>(c, plan, l);
-    case GemmFinish::kPlain:
-      if constexpr (!kTransA && !kTransB) return gemm_sm90_run<T, false, false, GemmFinish::kPlain>(c, plan, l);
-      [[fallthrough]];
-    default: return gemm_sm90_run<T, kTransA, kTransB, GemmFinish::kFull>(c, plan, l);
-  }
+  if constexpr (!kTransA && !kTransB)
+    if (gemm_finish(c) == GemmFinish::kPlain) return gemm_sm90_run<T, false, false, GemmFinish::kPlain>(c, plan, l);
+  return gemm_sm90_run<T, kTransA, kTransB, GemmFinish::kFull>(c, plan, l);
 }
 
 ek_status run_plan(const GemmCall& c, const GemmPlan& plan, const Launch& l) {

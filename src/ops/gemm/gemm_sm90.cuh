@@ -12,14 +12,14 @@
 #include "cuda/pdl.cuh"
 #include "cuda/wgmma.cuh"
 #include "ops/gemm/gemm_config.h"
-#include "ops/gemm/gemm_epilogue.cuh"
+#include "ops/gemm/gemm_store.cuh"
 
 namespace ek {
 
 // A tile of the kernel. `rows` and `cols` are those of d. Turned and swapped tiles compute the transpose of what the caller
 // asked for: their rows, which wgmma takes in steps of 64, are the caller's n, and cols, in steps of 8, the caller's m.
 template <class T_, int kWgRows_, int kWgCols_, GemmGroups kGroups_, GemmShare kShare_, bool kTransA_, bool kTransB_,
-          GemmFinish kFinish_, bool kTurned_ = kFinish_ == GemmFinish::kSwap, int kBlocks_ = 1>
+          GemmFinish kFinish_, bool kTurned_ = false, int kBlocks_ = 1>
 struct GemmSm90Tile {
   using T = T_;
   static constexpr int kWgRows = kWgRows_, kWgCols = kWgCols_;  // of a warpgroup
@@ -28,8 +28,7 @@ struct GemmSm90Tile {
   static constexpr GemmShare kShare = kShare_;
   static constexpr bool kTransA = kTransA_, kTransB = kTransB_;  // contiguous along m or n instead of k
   static constexpr GemmFinish kFinish = kFinish_;
-  static constexpr bool kSwap = kFinish == GemmFinish::kSwap, kTurned = kTurned_;
-  static constexpr bool kStaged = kFinish == GemmFinish::kPlain || kFinish == GemmFinish::kFull;
+  static constexpr bool kPlain = kFinish == GemmFinish::kPlain, kTurned = kTurned_;
   static constexpr bool kFew = kTurned && kWgCols <= kGemmSwapMaxM;  // for few rows of the caller's a
   // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
   static constexpr int kBlocks = kBlocks_;
@@ -41,21 +40,15 @@ struct GemmSm90Tile {
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Each warpgroup stages its part of d: chunk by chunk, or, swapped, 64 rows at a time in f32, padded against bank
-  // conflicts. Two chunks at least; where c comes in through the same buffers as many as leave four or five stages.
-  static constexpr int kSwapPitch = 64 + 4;
-  static constexpr int kBiasBytes = kTurned ? 0 : kWgCols * 4;
+  // Each warpgroup stages its part of d: two chunks in turn, as the TMA store reads them, or one of sums in f32, whose rows
+  // are padded against bank conflicts.
+  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kChunkCols;
+  static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
+  static constexpr int kStagingBytes = kPlain ? 2 * kChunkBytes : (kSumBytes + 127) / 128 * 128;
+  static constexpr int kFixedBytes = 2 * kStagingBytes + 512;  // the last for barriers
   static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
-  static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
-  static constexpr int kChunks = kWgRows / 64 * (kWgCols / kChunkCols);
-  static constexpr int kRoom = kSmemLimit - 512 - 2 * kBiasBytes;
-  static constexpr int kPlainStages = (kRoom - 4 * kChunkBytes) / kStageBytes;
-  static constexpr int kSpare = (kRoom - (kPlainStages < 5 ? kPlainStages : 5) * kStageBytes) / (2 * kChunkBytes);
-  static constexpr int kMost = kChunks < 8 ? kChunks : 8;
-  static constexpr int kBuffers = kFinish != GemmFinish::kFull || kMost < 2 ? 2 : kSpare < kMost ? kSpare : kMost;
-  static constexpr int kStagingBytes = kSwap ? kWgCols * kSwapPitch * 4 : kStaged ? kBuffers * kChunkBytes : 0;
-  static constexpr int kFixedBytes = 2 * (kStagingBytes + kBiasBytes) + 512;  // the last for barriers
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
@@ -67,19 +60,12 @@ struct GemmSm90Tile {
 };
 
 struct GemmSm90Params {
-  CUtensorMap a, b, c, d;
+  CUtensorMap a, b, d;  // d: of plain results
   GemmSchedule schedule;
-  GemmEpilogue epilogue;
-  int32_t rows, cols;        // of d as the kernel sees it
+  GemmOut out;               // in the caller's rows and columns
+  float scale;               // of plain results: alpha and out_scale
   int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
-  int32_t c_batch;
-  bool gated, constant_b;
-  bool out_f32;
-  bool wide;  // kSwap: rows of c and d can be stored 16 bytes at a time
-  void* d_data;
-  const void* c_data;             // nullptr: no c
-  int64_t d_row, d_batch_stride;  // kSwap: d_row is the stride of a row of the caller's d
-  int64_t c_row, c_batch_stride;
+  bool constant_b;
   float* partials;     // two tiles of f32 for each block
   uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
 };
@@ -156,20 +142,16 @@ template <class Tile>
 struct GemmSmem {
   char* ring;         // kStages times a's tile, b's tile
   char* staging;      // one for each warpgroup
-  float* bias;        // one for each warpgroup
   uint64_t* full;     // a stage has been filled
   uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
-  uint64_t* c_full;   // a chunk of c is in the buffer, of each warpgroup's buffers
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
   __device__ explicit GemmSmem(char* raw) {
     ring = raw;
     staging = ring + Tile::kStages * Tile::kStageBytes;
-    bias = reinterpret_cast<float*>(staging + 2 * Tile::kStagingBytes);
-    full = reinterpret_cast<uint64_t*>(reinterpret_cast<char*>(bias) + 2 * Tile::kBiasBytes);
+    full = reinterpret_cast<uint64_t*>(staging + 2 * Tile::kStagingBytes);
     empty = full + Tile::kStages;
-    c_full = empty + Tile::kStages;
-    room = c_full + 2 * Tile::kBuffers;
+    room = empty + Tile::kStages;
     arrived = room + 1;
   }
 };
@@ -362,7 +344,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
       mbarrier_init(&smem.full[i], 2);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
     }
-    for (int i = 0; i < 2 * Tile::kBuffers; ++i) mbarrier_init(&smem.c_full[i], 1);
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);

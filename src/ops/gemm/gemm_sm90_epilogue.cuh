@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the accumulators of a warpgroup to d (GemmFinish):
-//   kPlain, kFull  16-bit d: through shared memory, c in and d out by TMA, chunk by chunk, while the next tile is
-//                  multiplied. Plain has no activation, no gate and no c, which are most of the code.
-//   kF32           f32 d: straight from registers to memory; no activation
-//   kSwap          d^T was computed: transposed through shared memory; all of it
+//   kPlain  16-bit d = alpha * out_scale * acc: by stmatrix and TMA, chunk by chunk, while the next tile is multiplied
+//   kFull   everything else: sums in f32 through shared memory, and from there by gemm_store.cuh, eight columns to a thread
 // In a warpgroup's 64 x kCols result, thread t holds rows 16 (t / 32) + t % 32 / 4 and 8 further down, columns
-// 8 j + 2 (t % 4) and the next: acc[4 j .. 4 j + 3]. Gate and up of a gated product are such a pair.
+// 8 j + 2 (t % 4) and the next: acc[4 j .. 4 j + 3].
 #pragma once
 
 #include "cuda/traffic.cuh"
@@ -34,35 +32,21 @@ class GemmSm90Epilogue {
         warp_(warp_index() % 4),
         thread_(threadIdx.x % 128),
         place_(place),
-        worker_(worker) {
-    staging_ = smem.staging + wg * Tile::kStagingBytes;
-    bias_ = smem.bias + wg * kCols;
-  }
+        worker_(worker),
+        staging_(smem.staging + wg * Tile::kStagingBytes) {}
 
-  // Before the product: where the result will go, and what is needed for it from memory, so that it comes in meanwhile.
+  // Before the product: where the result will go.
   __device__ __forceinline__ void begin(const GemmWork& work) {
     const GemmOrigin<Tile> at(p_.schedule, work.tile, place_);
     row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
     col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
-    c_asked_ = false;
-    whole_ = work.k_count == p_.schedule.k_blocks;
-    if constexpr (!Tile::kTurned) {
-      if (p_.epilogue.bias) {
-#pragma unroll
-        for (int i = 0; i < kBiasRegisters; ++i) {
-          const int c = thread_ + 128 * i;
-          const bool in = c < kCols && col_ + c < p_.cols;
-          bias_ahead_[i] = in ? static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[col_ + c]) : 0.f;
-        }
-      }
-    }
   }
 
-  // During the product, once the stores of the tile before have surely been read.
+  // During the product: c on its way to L2.
   __device__ __forceinline__ void during() {
-    if constexpr (kHoldsC)
-      if (p_.c_data && whole_) ask_for_c();
+    if constexpr (!Tile::kPlain)
+      if (p_.out.c.data) prefetch_c();
   }
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
@@ -74,30 +58,16 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
-    if constexpr (Tile::kSwap) {
-      store_swapped(acc);
-    } else {
-      if (!Tile::kTurned && p_.epilogue.bias) {
-        if (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);  // the bias of the tile before has been read
-#pragma unroll
-        for (int i = 0; i < kBiasRegisters; ++i)
-          if (thread_ + 128 * i < kCols) bias_[thread_ + 128 * i] = bias_ahead_[i];
-      }
-      if constexpr (kHoldsC)
-        if (p_.c_data && !c_asked_) ask_for_c();
-      if constexpr (!Tile::kStaged) barrier_sync(kStoreBarrier + wg_, 128);
-      if constexpr (kHoldsC && !Tile::kTurned && kCols % 64 == 0) {
-        if (p_.gated) return store_tile<true>(acc);
-      }
-      if constexpr (Tile::kTurned)
-        store_turned(acc);
-      else
-        store_tile<false>(acc);
-    }
+    if constexpr (!Tile::kPlain)
+      store_columns(acc);
+    else if constexpr (Tile::kTurned)
+      store_turned(acc);
+    else
+      store_tile(acc);
   }
 
   __device__ __forceinline__ void end() {
-    if (Tile::kStaged && leads()) tma_store_wait_read();
+    if (Tile::kPlain && leads()) tma_store_wait_read();
   }
 
  private:
@@ -185,134 +155,66 @@ class GemmSm90Epilogue {
     return true;
   }
 
-  static constexpr int kBiasRegisters = (kCols + 127) / 128;
   static constexpr int kVectors = kParts * kCols / 8;  // of four accumulators each
-  static constexpr bool kHoldsC = Tile::kFinish == GemmFinish::kFull;
-
-  // Always the same thread of the warpgroup: the stores that it waits for are its own.
-  __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
-
-  // ---- chunks: what a box of the copy engine takes to d, or brings from c ----
-  // 64 rows of a warpgroup's result by 64 columns (32 where those do not divide it), one after the other, in the buffers of
-  // the staging in turn. A turned one is 64 of the caller's columns by kChunkCols of its rows.
-
-  static constexpr int chunk(int cols) { return cols % 64 == 0 ? 64 : 32; }
-  static constexpr int kChunkCols = chunk(kCols), kBuffers = Tile::kBuffers;
-  template <bool kGated>
-  static constexpr int kAcross = (kGated ? kCols / 2 : kCols) / chunk(kGated ? kCols / 2 : kCols);
-
-  __device__ __forceinline__ char* buffer(int t) const { return staging_ + t % kBuffers * Tile::kChunkBytes; }
-  // Where 8 columns, the c8-th of a chunk, of a row lie in its buffer: swizzled as the copy engine does.
-  template <int kChunk>
-  static __device__ __forceinline__ int staged_at(int row, int c8) {
-    return row * kChunk * 2 + ((c8 ^ (kChunk == 64 ? row & 7 : row >> 1 & 3)) << 4);
-  }
-  // Its first column and row in the caller's d.
-  template <bool kGated>
-  __device__ __forceinline__ int2 chunk_at(int t) const {
-    constexpr int kChunk = chunk(kGated ? kCols / 2 : kCols);
-    const int i = t / kAcross<kGated>, c = t % kAcross<kGated>;
-    if constexpr (Tile::kTurned) return make_int2(row_ + i * 64, col_ + c * kChunk);
-    return make_int2((kGated ? col_ / 2 : col_) + c * kChunk, row_ + i * 64);
-  }
-
-  // By the leader, when the buffer is free.
-  template <bool kGated>
-  __device__ __forceinline__ void load_c(int t) {
-    constexpr int kChunk = chunk(kGated ? kCols / 2 : kCols);
-    uint64_t* const full = &smem_.c_full[wg_ * kBuffers + t % kBuffers];
-    const int2 at = chunk_at<kGated>(t);
-    mbarrier_expect(full, 64 * kChunk * 2);
-    tma_load(buffer(t), &p_.c, at.x, at.y, batch_ * p_.c_batch, full);
-  }
-  template <bool kGated>
-  __device__ __forceinline__ void load_first_c() {
-    constexpr int kChunks = kParts * kAcross<kGated>;
-#pragma unroll 1
-    for (int t = 0; t < (kChunks < kBuffers ? kChunks : kBuffers); ++t) load_c<kGated>(t);
-  }
-  __device__ __forceinline__ void ask_for_c() {
-    c_asked_ = true;
-    if (!leads()) return;
-    tma_store_wait_read();
-    if constexpr (!Tile::kTurned && kCols % 64 == 0)
-      if (p_.gated) return load_first_c<true>();
-    load_first_c<false>();
-  }
-
-  // The buffer of chunk t is free, and has c where there is one.
-  __device__ __forceinline__ void begin_chunk(int t) {
-    if (kHoldsC && p_.c_data) {
-      mbarrier_wait(&smem_.c_full[wg_ * kBuffers + t % kBuffers], c_phases_ >> t % kBuffers & 1);
-      c_phases_ ^= 1u << t % kBuffers;
-      if (t == 0) barrier_sync(kStoreBarrier + wg_, 128);  // the bias is there
-    } else if (t == 0 || t >= kBuffers) {
-      if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<kBuffers - 1>();
-      barrier_sync(kStoreBarrier + wg_, 128);
-    }
-  }
-  template <bool kGated>
-  __device__ __forceinline__ void end_chunk(int t) {
-    constexpr int kChunks = kParts * kAcross<kGated>;
-    fence_async();
-    barrier_sync(kStoreBarrier + wg_, 128);
-    if (!leads()) return;
-    const int2 at = chunk_at<kGated>(t);
-    tma_store(&p_.d, buffer(t), at.x, at.y, batch_);
-    tma_store_commit();
-    // The store before this one has most likely been read, which makes room for c.
-    if (kHoldsC && p_.c_data && t > 0 && t - 1 + kBuffers < kChunks) {
-      tma_store_wait_read<1>();
-      load_c<kGated>(t - 1 + kBuffers);
-    }
-  }
-
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
     const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.rank() % Tile::kCluster;
     float* at = p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
-  template <bool kGated>
+  // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in two buffers in turn ----
+  // A turned chunk is 64 of the caller's columns by kChunkCols of its rows.
+
+  static constexpr int kChunkCols = Tile::kChunkCols, kAcross = kCols / kChunkCols;
+
+  // Always the same thread of the warpgroup: the stores that it waits for are its own.
+  __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
+
+  __device__ __forceinline__ char* buffer(int t) const { return staging_ + t % 2 * Tile::kChunkBytes; }
+  // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
+  template <int kWide>
+  static __device__ __forceinline__ int staged_at(int row, int c8) {
+    return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
+  }
+
+  // The buffer of chunk t is free.
+  __device__ __forceinline__ void begin_chunk(int t) {
+    if (t == 1) return;  // both were, at chunk 0
+    if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<1>();
+    barrier_sync(kStoreBarrier + wg_, 128);
+  }
+  __device__ __forceinline__ void end_chunk(int t) {
+    fence_async();
+    barrier_sync(kStoreBarrier + wg_, 128);
+    if (!leads()) return;
+    const int down = t / kAcross * 64, across = t % kAcross * kChunkCols;
+    if constexpr (Tile::kTurned)
+      tma_store(&p_.d, buffer(t), row_ + down, col_ + across, batch_);
+    else
+      tma_store(&p_.d, buffer(t), col_ + across, row_ + down, batch_);
+    tma_store_commit();
+  }
+
+  // 16 accumulators, scaled, as four 8x8 matrices in two halves.
+  template <bool kTrans>
+  __device__ __forceinline__ void stage_8x8(uint32_t at, const float* x) const {
+    const float scale = p_.scale;
+    uint32_t v[4];
+#pragma unroll
+    for (int e = 0; e < 4; ++e) v[e] = pack_pair<T>(x[2 * e] * scale, x[2 * e + 1] * scale);
+    kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
+  }
+
   __device__ __forceinline__ void store_tile(Acc& acc) {
-    constexpr int kOut = kGated ? 16 : 32, kChunk = chunk(kGated ? kCols / 2 : kCols);
-    const int thread = computed_here(thread_), lane = thread % 32, first_row = thread / 32 * 16;
+    const int thread = computed_here(thread_), lane = thread % 32, row = thread / 32 * 16 + lane % 16;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
+    for (int t = 0; t < kParts * kAcross; ++t) {
+      begin_chunk(t);
 #pragma unroll
-      for (int g = 0; g < kCols / 32; ++g) {  // 32 columns at a time: 16 values, and as many results or half
-        const int t = i * kAcross<kGated> + g * kOut / kChunk;
-        if (Tile::kStaged && g * kOut % kChunk == 0) begin_chunk(t);
-        float z[16];
-#pragma unroll
-        for (int j = 0; j < 4; ++j) {
-          float2 bias = {0.f, 0.f};
-          if (p_.epilogue.bias) bias = *reinterpret_cast<const float2*>(bias_ + g * 32 + j * 8 + lane % 4 * 2);
-#pragma unroll
-          for (int h = 0; h < 2; ++h) {
-            z[j * 4 + h * 2] = acc[i][(g * 4 + j) * 4 + h * 2] * p_.epilogue.alpha + bias.x;
-            z[j * 4 + h * 2 + 1] = acc[i][(g * 4 + j) * 4 + h * 2 + 1] * p_.epilogue.alpha + bias.y;
-          }
-        }
-        if constexpr (kGated) {
-          float y[8];
-#pragma unroll
-          for (int e = 0; e < 8; ++e) y[e] = z[2 * e];
-          gemm_activate<T>(p_.epilogue.act, y);
-#pragma unroll
-          for (int e = 0; e < 8; ++e) y[e] *= z[2 * e + 1] * p_.epilogue.out_scale;
-          stage_gated(buffer(t), first_row, g * 2 % (kChunk / 8), lane, y);
-        } else {
-          if constexpr (Tile::kFinish == GemmFinish::kFull) gemm_activate<T>(p_.epilogue.act, z);
-#pragma unroll
-          for (int e = 0; e < 16; ++e) z[e] *= p_.epilogue.out_scale;
-          if constexpr (Tile::kStaged)
-            stage(buffer(t), first_row, g * 4 % (kChunk / 8), lane, z);
-          else
-            store_f32(i * 64 + first_row, g * 32 + lane % 4 * 2, lane, z);
-        }
-        if (Tile::kStaged && (g + 1) * kOut % kChunk == 0) end_chunk<kGated>(t);
-      }
+      for (int j = 0; j < kChunkCols / 8; j += 2)
+        stage_8x8<false>(smem_address(buffer(t)) + staged_at<kChunkCols>(row, j + lane / 16),
+                         &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
+      end_chunk(t);
     }
   }
 
@@ -320,197 +222,133 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void store_turned(Acc& acc) {
     const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16;
 #pragma unroll
-    for (int i = 0; i < kParts; ++i) {
-      float bias[2] = {0.f, 0.f};
-      if (p_.epilogue.bias) {
+    for (int t = 0; t < kParts * kAcross; ++t) {
+      begin_chunk(t);
 #pragma unroll
-        for (int h = 0; h < 2; ++h) {
-          const int r = row_ + i * 64 + first + lane / 4 + 8 * h;
-          if (r < p_.rows) bias[h] = static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[r]);
-        }
+      for (int j = 0; j < kChunkCols / 8; j += 2) {
+        // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
+        const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
+        stage_8x8<true>(smem_address(buffer(t)) + staged_at<64>(r, c8),
+                        &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
       }
-#pragma unroll
-      for (int c = 0; c < kAcross<false>; ++c) {
-        const int t = i * kAcross<false> + c;
-        begin_chunk(t);
-#pragma unroll
-        for (int j = 0; j < kChunkCols / 8; j += 2) {
-          float z[8];
-#pragma unroll
-          for (int e = 0; e < 8; ++e)
-            z[e] = acc[i][(c * (kChunkCols / 8) + j) * 4 + e] * p_.epilogue.alpha + bias[e % 4 / 2];
-          if constexpr (Tile::kFinish == GemmFinish::kFull) gemm_activate<T>(p_.epilogue.act, z);
-#pragma unroll
-          for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
-          // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
-          const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
-          stage_8x8<true>(smem_address(buffer(t)) + staged_at<64>(r, c8), z);
-        }
-        end_chunk<false>(t);
-      }
+      end_chunk(t);
     }
   }
 
-  // Four matrices of 8x8 into the staging, c added that is there.
-  template <bool kTrans>
-  __device__ __forceinline__ void stage_8x8(uint32_t at, float* x) {
-    uint32_t v[4];
-    if (kHoldsC && p_.c_data) {
-      kTrans ? ldmatrix_x4_trans(at, v) : ldmatrix_x4(at, v);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) {
-        const float2 c = unpack_pair<T>(v[e]);
-        x[2 * e] += p_.epilogue.beta * c.x;
-        x[2 * e + 1] += p_.epilogue.beta * c.y;
-      }
+  // ---- full: sums in f32, a chunk of the caller's rows and columns at a time ----
+  // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
+  // fetched for a single use.
+
+  static constexpr int kSumCols = Tile::kSumCols, kSums = kParts * (kCols / kSumCols);
+  static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
+  static constexpr int kPitch = kWide + 4, kThreads = kWide / 8, kPasses = (kTall * kThreads + 127) / 128;
+
+  // The first row and column of chunk t in the caller's z.
+  __device__ __forceinline__ int2 sums_at(int t) const {
+    const int down = t / (kCols / kSumCols) * 64, across = t % (kCols / kSumCols) * kSumCols;
+    if constexpr (Tile::kTurned) return make_int2(col_ + across, row_ + down);
+    return make_int2(row_ + down, col_ + across);
+  }
+
+  __device__ __forceinline__ void prefetch_c() const {
+    const GemmOut& out = p_.out;
+    const int bytes = out.f32_out ? 4 : static_cast<int>(sizeof(T)), each = out.gated ? 2 : 1;
+    constexpr int kRows = Tile::kTurned ? kCols : Tile::kWgRows, kColumns = Tile::kTurned ? Tile::kWgRows : kCols;
+    const int64_t row0 = Tile::kTurned ? col_ : row_, col0 = Tile::kTurned ? row_ : col_;
+    const int step = 128 * each / bytes;  // columns of z to a line of c
+#pragma unroll 1
+    for (int r = thread_; r < kRows; r += 128) {
+      const int64_t row = row0 + r;
+      if (row >= out.m) break;
+#pragma unroll 1
+      for (int64_t col = col0; col < col0 + kColumns && col < out.n; col += step)
+        prefetch_l2(static_cast<const char*>(out.c.data) +
+                    (batch_ * out.c.batch + row * out.c.row + col / each) * bytes);
     }
-#pragma unroll
-    for (int e = 0; e < 4; ++e) v[e] = pack_pair<T>(x[2 * e], x[2 * e + 1]);
-    kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
   }
 
-  // 16 rows from `row` on, 32 columns from the c8-th eight on: two times four 8x8 matrices.
-  __device__ __forceinline__ void stage(char* to, int row, int c8, int lane, float (&z)[16]) {
+  __device__ __forceinline__ void put_sums(const Acc& acc, int t, float* to) const {
+    const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16 + lane / 4;
+    constexpr int kAll = kCols / kSumCols;
 #pragma unroll
-    for (int half = 0; half < 2; ++half)
-      stage_8x8<false>(smem_address(to) + staged_at<kChunkCols>(row + lane % 16, c8 + half * 2 + lane / 16),
-                       z + half * 8);
-  }
-
-  // Gated: the 16 results of a row's 32 columns are one in each thread, not pairs; two bytes at a time.
-  __device__ __forceinline__ void stage_gated(char* to, int row, int c8, int lane, float (&y)[8]) {
-#pragma unroll
-    for (int j = 0; j < 4; ++j)
+    for (int j = 0; j < kSumCols / 8; ++j) {
+      const float* x = &acc[t / kAll][(t % kAll * (kSumCols / 8) + j) * 4];
+      const int column = j * 8 + lane % 4 * 2;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
-        const int r = row + lane / 4 + 8 * h, col = j % 2 * 4 + lane % 4;
-        T* at = reinterpret_cast<T*>(to + staged_at<chunk(kCols / 2)>(r, c8 + j / 2)) + col;
-        float v = y[j * 2 + h];
-        if (p_.c_data) v += p_.epilogue.beta * static_cast<float>(*at);
-        *at = static_cast<T>(v);
-      }
-  }
-
-  // Two neighbours of a row at a time; d and c start on multiples of 8 bytes.
-  __device__ __forceinline__ void store_f32(int row, int col, int lane, float (&v)[16]) {
-#pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const int64_t r = row_ + row + lane / 4 + 8 * h;
-      if (r >= p_.rows) continue;
-      float* d = static_cast<float*>(p_.d_data) + batch_ * p_.d_batch_stride + r * p_.d_row + col_ + col;
-      const float* c = static_cast<const float*>(p_.c_data) + batch_ * p_.c_batch_stride + r * p_.c_row + col_ + col;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        float2 x = {v[(j * 2 + h) * 2], v[(j * 2 + h) * 2 + 1]};
-        if (col_ + col + j * 8 + 1 < p_.cols) {
-          if (p_.c_data) {
-            const float2 y = *reinterpret_cast<const float2*>(c + j * 8);
-            x.x += p_.epilogue.beta * y.x, x.y += p_.epilogue.beta * y.y;
-          }
-          *reinterpret_cast<float2*>(d + j * 8) = x;
-        } else if (col_ + col + j * 8 < p_.cols) {
-          if (p_.c_data) x.x += p_.epilogue.beta * c[j * 8];
-          d[j * 8] = x.x;
+        if constexpr (Tile::kTurned) {
+          to[column * kPitch + first + 8 * h] = x[2 * h];
+          to[(column + 1) * kPitch + first + 8 * h] = x[2 * h + 1];
+        } else {
+          *reinterpret_cast<float2*>(to + (first + 8 * h) * kPitch + column) = make_float2(x[2 * h], x[2 * h + 1]);
         }
       }
     }
   }
 
-  // acc[r, c] belongs to row c, column r of the caller's d. In shared memory as [c][r]; then a thread takes 8 columns of
-  // the caller's, the same ones in every pass.
-  __device__ __forceinline__ void store_swapped(Acc& acc) {
-    float* staging = reinterpret_cast<float*>(staging_);
-    const int lane = thread_ % 32, first = thread_ / 32 * 16 + lane / 4;
-    constexpr int kThreads = 8;  // for 64 columns of the caller's
-#pragma unroll
-    for (int i = 0; i < kParts; ++i) {
+  __device__ __forceinline__ void store_columns(Acc& acc) {
+    const GemmOut& out = p_.out;
+    float* const staging = reinterpret_cast<float*>(staging_);
+    const int line = thread_ / kThreads, eight = thread_ % kThreads * 8;
+#pragma unroll 1
+    for (int t = 0; t < kSums; ++t) {
       barrier_sync(kStoreBarrier + wg_, 128);  // what was there before has been read
 #pragma unroll
-      for (int j = 0; j < kCols / 8; ++j)
-#pragma unroll
-        for (int e = 0; e < 4; ++e)
-          staging[(j * 8 + lane % 4 * 2 + e % 2) * Tile::kSwapPitch + first + e / 2 * 8] = acc[i][j * 4 + e];
-      barrier_sync(kStoreBarrier + wg_, 128);
-
-      const int col = row_ + i * 64 + thread_ % kThreads * 8;
-      if (col >= p_.rows) continue;
+      for (int i = 0; i < kSums; ++i)
+        if (i == t) put_sums(acc, i, staging);
+      const int2 at = sums_at(t);
+      const int64_t col = at.y + eight;
+      const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
+      // While the others are on their way to the barrier: bias, and c where it can be read in one piece.
       float bias[8] = {};
-      if (p_.epilogue.bias) {
+      if (const T* from = static_cast<const T*>(out.epilogue.bias))
 #pragma unroll
         for (int e = 0; e < 8; ++e)
-          if (col + e < p_.rows) bias[e] = static_cast<float>(static_cast<const T*>(p_.epilogue.bias)[col + e]);
+          if (e < count) bias[e] = static_cast<float>(from[col + e]);
+      const bool ahead = out.c.data && out.wide_c && !out.f32_out && !out.gated && count == 8;
+      uint4 c[kPasses];
+#pragma unroll
+      for (int i = 0; i < kPasses; ++i) {
+        const int64_t row = at.x + line + i * (128 / kThreads);
+        if (ahead && row < out.m)
+          c[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(out.c.data) + batch_ * out.c.batch +
+                                                       row * out.c.row + col));
       }
+      barrier_sync(kStoreBarrier + wg_, 128);
 #pragma unroll 1
-      for (int pass = 0; pass < (kCols * kThreads + 127) / 128; ++pass) {
-        const int r = pass * (128 / kThreads) + thread_ / kThreads;
-        if (r >= kCols || col_ + r >= p_.cols) break;
-        const float* from = staging + r * Tile::kSwapPitch + thread_ % kThreads * 8;
-        float z[8];
-        *reinterpret_cast<float4*>(z) = *reinterpret_cast<const float4*>(from);
-        *reinterpret_cast<float4*>(z + 4) = *reinterpret_cast<const float4*>(from + 4);
-        finish_run(col_ + r, col, z, bias);
+      for (int r = line; r < kTall && count > 0; r += 128 / kThreads) {
+        const int64_t row = at.x + r;
+        if (row >= out.m) break;
+        const float4* from = reinterpret_cast<const float4*>(staging + r * kPitch + eight);
+        const float4 low = from[0], high = from[1];
+        float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e) z[e] = z[e] * out.epilogue.alpha + bias[e];
+        if (ahead)
+          finish_with(c[0], row, col, z);
+        else if (out.f32_out)
+          gemm_finish_sums<float>(out, batch_, row, col, count, z);
+        else
+          gemm_finish_sums<T>(out, batch_, row, col, count, z);
+        // The next one's: an index would not be known to the compiler.
+#pragma unroll
+        for (int i = 0; i + 1 < kPasses; ++i) c[i] = c[i + 1];
       }
     }
   }
 
-  // 8 columns of a row of the caller's.
-  __device__ __forceinline__ void finish_run(int row, int col, float (&z)[8], const float (&bias)[8]) {
+  // Eight whole columns of a row, with their c.
+  __device__ __forceinline__ void finish_with(const uint4& c, int64_t row, int64_t col, float (&z)[8]) const {
+    const GemmOut& out = p_.out;
+    gemm_activate<T>(out.epilogue.act, z);
+    const uint32_t pairs[4] = {c.x, c.y, c.z, c.w};
 #pragma unroll
-    for (int e = 0; e < 8; ++e) z[e] = z[e] * p_.epilogue.alpha + bias[e];
-    if (p_.gated) {
-      float y[4];
-#pragma unroll
-      for (int e = 0; e < 4; ++e) y[e] = z[2 * e];
-      activate(y);
-#pragma unroll
-      for (int e = 0; e < 4; ++e) y[e] *= z[2 * e + 1] * p_.epilogue.out_scale;
-      store_run(row, col / 2, y);
-    } else {
-      activate(z);
-#pragma unroll
-      for (int e = 0; e < 8; ++e) z[e] *= p_.epilogue.out_scale;
-      store_run(row, col, z);
+    for (int e = 0; e < 4; ++e) {
+      const float2 x = unpack_pair<T>(pairs[e]);
+      z[2 * e] = fmaf(out.epilogue.beta, x.x, z[2 * e] * out.epilogue.out_scale);
+      z[2 * e + 1] = fmaf(out.epilogue.beta, x.y, z[2 * e + 1] * out.epilogue.out_scale);
     }
-  }
-
-  template <int N>
-  __device__ __forceinline__ void activate(float (&z)[N]) {
-    p_.out_f32 ? gemm_activate<float>(p_.epilogue.act, z) : gemm_activate<T>(p_.epilogue.act, z);
-  }
-
-  // N neighbours of a row of the caller's d.
-  template <int N>
-  __device__ __forceinline__ void store_run(int64_t row, int64_t col, float (&v)[N]) {
-    const int64_t cols = p_.gated ? p_.rows / 2 : p_.rows;
-    const int64_t d_at = batch_ * p_.d_batch_stride + row * p_.d_row + col;
-    const int64_t c_at = batch_ * p_.c_batch_stride + row * p_.c_row + col;
-#pragma unroll
-    for (int e = 0; e < N; ++e) {
-      if (!p_.c_data || col + e >= cols) continue;
-      v[e] += p_.epilogue.beta * (p_.out_f32 ? static_cast<const float*>(p_.c_data)[c_at + e]
-                                             : static_cast<float>(static_cast<const T*>(p_.c_data)[c_at + e]));
-    }
-    if (p_.out_f32) {
-      float* d = static_cast<float*>(p_.d_data) + d_at;
-#pragma unroll
-      for (int e = 0; e < N; ++e)
-        if (col + e < cols) d[e] = v[e];
-      return;
-    }
-    T* d = static_cast<T*>(p_.d_data) + d_at;
-    if (p_.wide && col + N <= cols) {
-      uint32_t r[N / 2];
-#pragma unroll
-      for (int e = 0; e < N / 2; ++e) r[e] = pack_pair<T>(v[2 * e], v[2 * e + 1]);
-      if constexpr (N == 8)
-        *reinterpret_cast<uint4*>(d) = make_uint4(r[0], r[1], r[2], r[3]);
-      else
-        *reinterpret_cast<uint2*>(d) = make_uint2(r[0], r[1]);
-    } else {
-#pragma unroll
-      for (int e = 0; e < N; ++e)
-        if (col + e < cols) d[e] = static_cast<T>(v[e]);
-    }
+    gemm_put(static_cast<T*>(out.d.data) + batch_ * out.d.batch + row * out.d.row + col, int64_t{1}, out.wide_d, 8, z);
   }
 
   const GemmSm90Params& p_;
@@ -518,12 +356,8 @@ class GemmSm90Epilogue {
   const int wg_, warp_, thread_;
   const GemmPlace<Tile> place_;
   const int worker_;
-  char* staging_;
-  float* bias_;
+  char* const staging_;
   int row_, col_, batch_;
-  bool c_asked_, whole_;
-  uint32_t c_phases_ = 0;  // a bit for each buffer
-  float bias_ahead_[kBiasRegisters];
 };
 
 }  // namespace ek

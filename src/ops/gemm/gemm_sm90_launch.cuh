@@ -33,22 +33,11 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   GemmSm90Params p;
   p.schedule = plan.schedule;
   p.schedule.divide_by_hand();
-  p.epilogue = gemm_epilogue_of(c);
-  p.rows = static_cast<int32_t>(c.m);
-  p.cols = static_cast<int32_t>(c.n);
+  p.out = gemm_out_of(call);
+  p.scale = c.alpha * c.out_scale;
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
-  p.c_batch = c.c.batch != 0;
-  p.gated = c.gated;
   p.constant_b = c.constant_b;
-  p.out_f32 = c.out == EK_DTYPE_F32;
-  p.wide = gemm_wide(call);
-  p.d_data = c.d.data;
-  p.c_data = c.c.data;
-  p.d_row = c.d.row;
-  p.d_batch_stride = c.d.batch;
-  p.c_row = c.c.row;
-  p.c_batch_stride = c.c.batch;
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 
@@ -56,15 +45,10 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   constexpr int kBoxB = Tile::kCols / (gemm_shares_b(Tile::kShare) ? 2 : 1);
   bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, Tile::kFew, &p.a) &&
             gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
-  if (Tile::kStaged) {
-    const int cols = c.gated ? Tile::kWgCols / 2 : Tile::kWgCols;
-    const int box_cols = Tile::kTurned || cols % 64 == 0 ? 64 : 32, box_rows = Tile::kTurned ? Tile::kChunkCols : 64;
-    const auto map = [&](const Matrix& x, CUtensorMap* to) {
-      const int64_t batch = x.batch ? c.batch : 1;
-      return make_tensor_map({x.data, c.out, call.n_out, call.m, batch, x.row, x.batch, box_cols, box_rows}, to);
-    };
-    ok = ok && map(c.d, &p.d) && (!c.c.data || map(c.c, &p.c));
-  }
+  if (Tile::kPlain)
+    ok = ok && make_tensor_map({c.d.data, c.out, call.n, call.m, c.d.batch ? c.batch : 1, c.d.row, c.d.batch,
+                                Tile::kTurned ? 64 : Tile::kChunkCols, Tile::kTurned ? Tile::kChunkCols : 64},
+                               &p.d);
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
   if (const ek_status status = allow_smem<&gemm_sm90<Tile>, Tile::kSmemBytes>(l)) return status;

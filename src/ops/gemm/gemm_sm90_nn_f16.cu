@@ -5,6 +5,5 @@
 namespace ek {
 
 template ek_status gemm_sm90_run<half, false, true, GemmFinish::kFull>(const GemmCall&, const GemmPlan&, const Launch&);
-template ek_status gemm_sm90_run<half, false, true, GemmFinish::kF32>(const GemmCall&, const GemmPlan&, const Launch&);
 
 }  // namespace ek

@@ -8,6 +8,5 @@ template ek_status gemm_sm90_run<half, false, false, GemmFinish::kPlain>(const G
                                                                          const Launch&);
 template ek_status gemm_sm90_run<half, false, false, GemmFinish::kFull>(const GemmCall&, const GemmPlan&,
                                                                         const Launch&);
-template ek_status gemm_sm90_run<half, false, false, GemmFinish::kF32>(const GemmCall&, const GemmPlan&, const Launch&);
 
 }  // namespace ek

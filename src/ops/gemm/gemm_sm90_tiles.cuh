@@ -13,7 +13,7 @@ ek_status gemm_sm90_run_tile(const GemmCall& c, const GemmPlan& plan, const Laun
   if constexpr (kTile < kGemmTileCount) {
     constexpr GemmTileInfo kInfo = kGemmTiles[kTile];
     if (plan.tile != kTile) return gemm_sm90_run_tile<T, kTransA, kTransB, kFinish, kTile + 1>(c, plan, l);
-    if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB, kFinish))
+    if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB))
       return gemm_sm90_launch<GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows,
                                            kInfo.groups == GemmGroups::kCols ? kInfo.cols / 2 : kInfo.cols,
                                            kInfo.groups, kInfo.share, kTransA, kTransB, kFinish, kInfo.turned>>(c, plan,
@@ -45,7 +45,7 @@ ek_status gemm_sm90_run_swap(const GemmCall& c, const GemmPlan& plan, const Laun
   if constexpr (!kTransB)
     if (gemm_swap_finish(c) == GemmFinish::kPlain)
       return gemm_sm90_run_swap_tile<T, false, GemmFinish::kPlain, 0>(c, plan, l);
-  return gemm_sm90_run_swap_tile<T, kTransB, GemmFinish::kSwap, 0>(c, plan, l);
+  return gemm_sm90_run_swap_tile<T, kTransB, GemmFinish::kFull, 0>(c, plan, l);
 }
 
 }  // namespace ek

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The end of a portable product kernel: accumulators of a tile, laid out in shared memory, go through the epilogue
-// (gemm_call.h has the formula) and out, eight columns of z to a thread.
+// The end of a product kernel: accumulators of a tile, laid out in shared memory, go through the epilogue (gemm_call.h has
+// the formula) and out, eight columns of z to a thread.
 #pragma once
 
 #include "cuda/vec.cuh"
@@ -8,14 +8,19 @@
 
 namespace ek {
 
-// A GemmCall as the portable kernels take it.
-struct GemmParams {
-  Matrix a, b, c, d;
-  int64_t m, n, k;
+// The end of a GemmCall as kernels take it.
+struct GemmOut {
+  Matrix c, d;
+  int64_t m, n;
   GemmEpilogue epilogue;
   bool gated;
   bool f32_out;         // c and d are f32, whatever a and b are
   bool wide_c, wide_d;  // their rows can be read and written eight (gated: four) columns at a time
+};
+// All of it, for the portable ones.
+struct GemmParams : GemmOut {
+  Matrix a, b;
+  int64_t k;
 };
 
 inline bool gemm_wide_rows(const Matrix& x, int64_t batch, int bytes, int columns) {
@@ -24,21 +29,19 @@ inline bool gemm_wide_rows(const Matrix& x, int64_t batch, int bytes, int column
          (batch == 1 || x.batch * bytes % unit == 0);
 }
 
-inline GemmParams gemm_params_of(const GemmCall& c) {
+inline GemmOut gemm_out_of(const GemmCall& c) {
   const int bytes = dtype_bytes(c.out), columns = c.gated ? 4 : 8;
-  return {c.a,
-          c.b,
-          c.c,
+  return {c.c,
           c.d,
           c.m,
           c.n,
-          c.k,
           gemm_epilogue_of(c),
           c.gated,
           c.out == EK_DTYPE_F32,
           gemm_wide_rows(c.c, c.batch, bytes, columns),
           gemm_wide_rows(c.d, c.batch, bytes, columns)};
 }
+inline GemmParams gemm_params_of(const GemmCall& c) { return {gemm_out_of(c), c.a, c.b, c.k}; }
 
 // run(call) for parts of the batch that fit into a grid's y or z.
 template <class F>
@@ -97,7 +100,7 @@ __device__ __forceinline__ void gemm_put(D* d, int64_t step, bool wide, int coun
 
 // N columns of d, from `col` on, of which `count` exist: v = act(z) or the gate, without out_scale.
 template <class D, int N>
-__device__ __forceinline__ void gemm_finish(const GemmParams& p, int64_t batch, int64_t row, int64_t col, int count,
+__device__ __forceinline__ void gemm_finish(const GemmOut& p, int64_t batch, int64_t row, int64_t col, int count,
                                             float (&v)[N]) {
 #pragma unroll
   for (int i = 0; i < N; ++i) v[i] *= p.epilogue.out_scale;
@@ -107,17 +110,10 @@ __device__ __forceinline__ void gemm_finish(const GemmParams& p, int64_t batch, 
   gemm_put(static_cast<D*>(p.d.data) + batch * p.d.batch + row * p.d.row + col * p.d.col, p.d.col, p.wide_d, count, v);
 }
 
-// From sums z = alpha * acc + bias of columns `col` (a multiple of N, N even) and on, to d. T: of a, b, bias. D: of d.
-template <class T, class D, int N>
-__device__ __forceinline__ void gemm_finish_columns(const GemmParams& p, int64_t batch, int64_t row, int64_t col,
-                                                    float (&z)[N]) {
-  const int count = p.n - col < N ? static_cast<int>(p.n - col) : N;
-#pragma unroll
-  for (int i = 0; i < N; ++i) z[i] *= p.epilogue.alpha;
-  if (const T* bias = static_cast<const T*>(p.epilogue.bias))
-#pragma unroll
-    for (int i = 0; i < N; ++i)
-      if (i < count) z[i] += to_float(bias[col + i]);
+// From z, columns `col` (a multiple of N, N even) and on, of which `count` exist, to d. D: of d.
+template <class D, int N>
+__device__ __forceinline__ void gemm_finish_sums(const GemmOut& p, int64_t batch, int64_t row, int64_t col, int count,
+                                                 float (&z)[N]) {
   if (p.gated) {
     float gate[N / 2];
 #pragma unroll
@@ -132,6 +128,20 @@ __device__ __forceinline__ void gemm_finish_columns(const GemmParams& p, int64_t
   }
 }
 
+// The same from accumulators: z = alpha * acc + bias. T: of a, b, bias.
+template <class T, class D, int N>
+__device__ __forceinline__ void gemm_finish_columns(const GemmOut& p, int64_t batch, int64_t row, int64_t col,
+                                                    float (&z)[N]) {
+  const int count = p.n - col < N ? static_cast<int>(p.n - col) : N;
+#pragma unroll
+  for (int i = 0; i < N; ++i) z[i] *= p.epilogue.alpha;
+  if (const T* bias = static_cast<const T*>(p.epilogue.bias))
+#pragma unroll
+    for (int i = 0; i < N; ++i)
+      if (i < count) z[i] += to_float(bias[col + i]);
+  gemm_finish_sums<D>(p, batch, row, col, count, z);
+}
+
 // Where column c of row r of a tile of sums lies in its row: groups of eight columns change places, so that the eight
 // rows that a warp writes with mma's layout fall into different banks.
 __device__ __forceinline__ int gemm_tile_column(int r, int c) { return c ^ ((r & 3) << 3); }
@@ -139,8 +149,8 @@ __device__ __forceinline__ int gemm_tile_column(int r, int c) { return c ^ ((r &
 // `rows` x kColumns sums from shared memory, the corner of which is element (row0, col0) of z. Not inlined: one copy
 // serves all tiles and layouts, and nothing but the arguments is alive in the caller.
 template <class T, int kColumns>
-__device__ __noinline__ void gemm_store_tile(const GemmParams& p, const float* tile, int rows, int64_t batch,
-                                             int64_t row0, int64_t col0) {
+__device__ __noinline__ void gemm_store_tile(const GemmOut& p, const float* tile, int rows, int64_t batch, int64_t row0,
+                                             int64_t col0) {
   constexpr int kGroups = kColumns / 8;
 #pragma unroll 1
   for (int i = threadIdx.x; i < rows * kGroups; i += blockDim.x) {
