@@ -1,13 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 // From states of an item (sums of values, their maximum and total) to its result: through the workspace, by the block that
-// ends last. The order of the sums is that of the keys.
+// ends last, or through the shared memory of a cluster, by all of its blocks. The order of the sums is that of the keys.
 #pragma once
 
+#include "cuda/cluster.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/tma.cuh"
 #include "cuda/traffic.cuh"
 #include "ops/attention/attention_decode_tile.cuh"
 
 namespace ek {
+
+// What threads of a block tell one another.
+struct DecodeNotes {
+  int last;     // this block is the last one of its item to end
+  int longest;  // units of the longest sequence
+  int blocks;   // of this cluster, which share its only item; 0: this block has a stretch of the line
+  int teams;    // clusters that do
+  int each;     // vectors of the result for a block of a cluster
+};
 
 template <class Plan>
 struct DecodeSmem {
@@ -18,7 +29,8 @@ struct DecodeSmem {
   DecodeRow* rows;  // [kRows]
   typename Plan::I* first;
   DecodeSequence* sequences;
-  int* flag;
+  DecodeNotes* notes;
+  uint64_t* arrived;  // a barrier for the states of the cluster's other blocks, where there are clusters
 };
 
 template <class Plan>
@@ -31,7 +43,8 @@ __device__ __forceinline__ DecodeSmem<Plan> decode_smem(char* smem, int groups) 
   s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
   s.first = reinterpret_cast<typename Plan::I*>(s.sequences + kDecodeBatch);
   s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
-  s.flag = reinterpret_cast<int*>(s.rows + Plan::kRows);
+  s.notes = reinterpret_cast<DecodeNotes*>(s.rows + Plan::kRows);
+  s.arrived = nullptr;
   return s;
 }
 
@@ -170,5 +183,91 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
   }
   decode_sync<Plan>();  // sums are written again
 }
+
+// The states of an item that the blocks of a cluster share. The result, as vectors of four columns, is cut into a slice for
+// each block, to which all send their sums of it, into the ring, by stores that its barrier counts: no fence, which would
+// take as long as the way through L2. Before, one barrier of the cluster says that all rings are free.
+// An item of several clusters (teams) goes on through the workspace, slice by slice: the last of the blocks that have the
+// same slice adds up the teams' sums.
+// What it knows is in shared memory: the sums of an item leave no registers for it.
+template <class Plan>
+class DecodeJoin {
+ public:
+  __device__ __forceinline__ DecodeJoin(const DecodeParams& p, const DecodeSmem<Plan>& s) : p_(p), s_(s) {}
+  __device__ __forceinline__ bool joined() const { return Plan::kLoadWarps > 0 && s_.notes->blocks > 0; }
+
+  // This block's sum of vector `at`.
+  __device__ __forceinline__ void send(int at, const DecodeSum& sum) const {
+    const int each = s_.notes->each, to = at / each, place = cluster_rank() * each + at - to * each;
+    cluster_store_async(sums() + place, s_.arrived, to, sum.y);
+    cluster_store_async(bases() + place, s_.arrived, to, make_float2(sum.most, sum.total));
+  }
+
+  // The slice of this block.
+  __device__ __forceinline__ void finish(int sequence, const DecodeItem& item, int columns) const {
+    const int rank = static_cast<int>(cluster_rank()), blocks = s_.notes->blocks, teams = s_.notes->teams;
+    const int each = s_.notes->each, first = rank * each, count = min(each, item.rows * columns - first);
+    if (count <= 0) return;
+    const auto write = [&](int at, const DecodeSum& sum) {
+      const int row = at / columns;
+      decode_write(p_, sequence, decode_place(p_, item, row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
+    };
+    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * count * 24);
+    mbarrier_wait(s_.arrived, 0);
+    // Of all teams, in the workspace, which has room for a state of every block: [items, teams, room]
+    const int team = static_cast<int>(cluster_id()), number = team / p_.teams, room = p_.slot_rows * columns;
+    float4* const all_sums = reinterpret_cast<float4*>(p_.states);
+    float2* const all_bases = reinterpret_cast<float2*>(all_sums + gridDim.x / p_.cluster * room);
+    for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) {
+      const DecodeSum sum = add<4, false>(sums() + i, bases() + i, blocks, each);
+      const int at = team * room + first + i;
+      if (teams == 1)
+        write(first + i, sum);
+      else
+        all_sums[at] = sum.y, all_bases[at] = make_float2(sum.most, sum.total);
+    }
+    if (teams == 1) return;
+    decode_sync<Plan>();
+    if (threadIdx.x == 0) {
+      uint32_t* const counter = &p_.counters[number * p_.cluster + rank];
+      const bool last = atomic_add_ordered(counter, 1u) + 1 == static_cast<uint32_t>(teams);
+      if (last) *counter = 0;
+      s_.notes->last = last;
+    }
+    decode_sync<Plan>();
+    if (!s_.notes->last) return;
+    const int from = number * p_.teams * room + first;
+    for (int i = threadIdx.x; i < count; i += decode_threads<Plan>())
+      write(first + i, add<Plan::kStatesAtOnce, true>(all_sums + from + i, all_bases + from + i, teams, room));
+  }
+
+ private:
+  // What was sent to this block: [blocks, each], maxima and totals behind the sums.
+  __device__ __forceinline__ float4* sums() const { return reinterpret_cast<float4*>(s_.ring); }
+  __device__ __forceinline__ float2* bases() const {
+    return reinterpret_cast<float2*>(sums() + (Plan::kRows * Plan::kDim / 4 + Plan::kMostCluster));
+  }
+
+  // The sum of `count` states of a vector, `step` apart. kGlobal: written by other blocks.
+  template <int kAtOnce, bool kGlobal>
+  static __device__ __forceinline__ DecodeSum add(const float4* sums, const float2* bases, int count, int step) {
+    DecodeSum sum;
+    for (int from = 0; from < count; from += kAtOnce) {
+      float2 base[kAtOnce];
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int at = min(from + j, count - 1) * step;
+        base[j] = kGlobal ? __ldcg(bases + at) : bases[at], x[j] = kGlobal ? __ldcg(sums + at) : sums[at];
+        if (from + j >= count) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+      }
+      sum.add(base, x);
+    }
+    return sum;
+  }
+
+  const DecodeParams& p_;
+  const DecodeSmem<Plan>& s_;
+};
 
 }  // namespace ek

@@ -2,8 +2,8 @@
 // Decode with tensor cores, for attention_decode_sm80 and attention_decode_sm90, which differ in how tiles reach shared
 // memory. The visible keys of all sequences and kv heads stand in one line of tiles, and every block takes a stretch of it,
 // found on the device from kv_len: attention_split.h. Groups of warps (mostly one warp each) have whole tiles or a part of
-// every tile, and go their own way until an item ends and the groups' states are added up. An item of several blocks is
-// merged by the one that ends last, in the order of its keys, whoever that is: the bits never depend on it.
+// every tile, and go their own way until an item ends and the groups' states are added up, and after them those of the item's
+// blocks: attention_decode_merge.cuh.
 #pragma once
 
 #include "cuda/pdl.cuh"
@@ -44,9 +44,10 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
   }
   if (batch > 32) __syncthreads();  // else the first warp has them all
   if (threadIdx.x < 32) {
-    I before = 0;
+    I before = 0, longest = 0;
     for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
       I sum = b < batch ? s.first[b + 1] : 0;
+      longest = max(longest, sum);
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
         const I other = __shfl_up_sync(0xffffffffu, sum, d);
@@ -57,6 +58,10 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
       before = __shfl_sync(0xffffffffu, sum, 31);
     }
     if (lane == 0) s.first[0] = 0;
+    if constexpr (Plan::kLoadWarps > 0) {
+      if (p.cluster > 1) longest = __reduce_max_sync(0xffffffffu, longest);
+      if (lane == 0) s.notes->longest = longest;
+    }
   }
   __syncthreads();
 }
@@ -166,7 +171,7 @@ class DecodeQuery {
   uint32_t pairs_[kPairs];
 };
 
-// The groups' states become one: the item's result, or a state of it in the workspace. q: the next item's rows, on the way.
+// The groups' states become one: the item's result, or a state of it for its other blocks. q: the next item's rows, on the way.
 template <class Plan>
 __device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem<Plan>& s,
                                               const DecodeBlock<typename Plan::I>& block,
@@ -179,11 +184,18 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   const DecodeItem item = decode_item(p, piece.head);
   const int columns = static_cast<int>(c.v_dim) / 4;
   const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
+  const DecodeJoin<Plan> join(p, s);
+  const bool joined = join.joined();
+  if (joined) {  // this warp has done with the ring
+    __syncwarp();
+    cluster_arrive_relaxed();
+  }
   tile.store_bases(s.bases + group * Plan::kRows);
   for (int from = 0; from < item.rows; from += kRows) {
     if (from > 0) decode_sync<Plan>();
     tile.store_sums(s.sums + group * kRows * kStride, from);
     decode_sync<Plan>();
+    if (joined && from == 0) cluster_wait();  // all warps have, of all blocks
     for (int at = threadIdx.x; at < kRows * columns; at += decode_threads<Plan>()) {
       const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
       if (row >= item.rows) break;
@@ -202,7 +214,9 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
         sum.add(base, x);
       }
       sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
-      if (piece.slot < 0) {
+      if (joined) {
+        join.send(row * columns + column / 4, sum);
+      } else if (piece.slot < 0) {
         decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
       } else {
         const int64_t slot = int64_t{piece.slot} * p.slot_rows + row;
@@ -211,6 +225,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       }
     }
   }
+  if (joined) return join.finish(piece.sequence, item, columns);
   if (!last) next.store();
   decode_sync<Plan>();  // sums and bases are written again, q is there
   if (piece.slot < 0) return;
@@ -221,10 +236,10 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     const I index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
     const bool mine = atomic_add_ordered(&p.counters[index], 1u) + 1 == static_cast<uint32_t>(states.count);
     if (mine) p.counters[index] = 0;
-    *s.flag = mine;
+    s.notes->last = mine;
   }
   decode_sync<Plan>();
-  if (*s.flag) decode_merge<Plan>(p, s, piece, states, groups);
+  if (s.notes->last) decode_merge<Plan>(p, s, piece, states, groups);
 }
 
 // Sequences without a visible key: no stretch has them.
