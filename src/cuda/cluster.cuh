@@ -70,6 +70,18 @@ __device__ __forceinline__ void cluster_store_async([[maybe_unused]] float4* p, 
       "f"(x.w) : "memory");
 }
 
+// The same for 8 bytes.
+__device__ __forceinline__ void cluster_store_async([[maybe_unused]] float2* p, [[maybe_unused]] uint64_t* barrier,
+                                                    [[maybe_unused]] uint32_t rank, [[maybe_unused]] float2 x) {
+  EK_CLUSTER_ASM(
+      "{\n.reg .b32 to, counted;\n"
+      "mapa.shared::cluster.u32 to, %0, %2;\n"
+      "mapa.shared::cluster.u32 counted, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [to], {%3, %4}, [counted];\n}" ::"r"(
+          static_cast<uint32_t>(__cvta_generic_to_shared(p))),
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x.x), "f"(x.y) : "memory");
+}
+
 #undef EK_CLUSTER_ASM
 
 }  // namespace ek

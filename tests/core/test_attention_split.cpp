@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The division of a decode batch: every tile of every item exactly once, stretches of equal length, slots that no two
-// pieces share and that the merge finds again; in fixed mode, pieces that depend on their own sequence alone. And the
-// mask rule that it stands on.
+// pieces share and that the merge finds again; in fixed mode, pieces that depend on their own sequence alone; clusters
+// where they pay. And the mask rule that it stands on.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -166,6 +166,83 @@ void invariance() {
   }
 }
 
+// The blocks that share an item take all of its tiles in order, in parts that differ by one tile at most and come first.
+void check_joined(int64_t blocks, int64_t tiles) {
+  int64_t at = 0, least = tiles, most = 0, parts = 0;
+  for (int64_t rank = 0; rank < blocks; ++rank) {
+    const AttentionPiece p = split_joined(blocks, 3, 5, rank, tiles);
+    CHECK(p.sequence == 3 && p.head == 5 && p.units == p.tile_end - p.tile_begin && p.slot == -1);
+    CHECK(same(p, split_joined(static_cast<int>(blocks), 3, 5, static_cast<int>(rank), static_cast<int>(tiles))));
+    if (p.units > 0) CHECK(p.tile_begin == at && parts == rank);
+    at += p.units, parts += p.units > 0;
+    least = std::min<int64_t>(least, p.units), most = std::max<int64_t>(most, p.units);
+  }
+  CHECK_EQ(at, tiles);
+  CHECK(parts == std::min(tiles, blocks) && most - least <= 1);
+}
+
+void clusters() {
+  for (int64_t blocks : {2, 4, 8, 16, 24, 128})
+    for (int64_t tiles : {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 100, 16777216}) check_joined(blocks, tiles);
+
+  // The H200, at 1, 2 or 4 blocks an SM
+  const AttentionRoom one = {132, 1, 8}, two = {132, 2, 16}, four = {132, 4, 16};
+  CHECK(one.at_once(2) == 66 && one.at_once(4) == 29 && one.at_once(8) == 10);
+  CHECK(two.at_once(4) == 66 && two.at_once(8) == 29 && two.at_once(16) == 10 && four.at_once(8) == 66);
+  CHECK_EQ((AttentionRoom{4, 1, 8}.at_once(8)), 0);
+  const auto check = [](const AttentionRoom& room, int64_t workers, int64_t batch, int64_t heads, int64_t keys,
+                        int64_t count, int64_t blocks) {
+    const AttentionSplit s = attention_split(workers, heads, 64, false);
+    const AttentionClusters c = split_clusters(s, room, batch, (keys + 63) / 64);
+    CHECK_EQ(c.count, count);
+    CHECK_EQ(c.blocks, blocks);
+  };
+  check(two, 132, 1, 8, 1024, 1, 8);     // 128 keys a block are the least
+  check(two, 132, 1, 8, 8192, 1, 16);    // nearly all SMs
+  check(two, 132, 1, 4, 131072, 4, 8);   // one of 16 would leave half of the SMs idle
+  check(two, 132, 1, 1, 131072, 16, 8);  // 128 blocks
+  check(one, 132, 1, 2, 8192, 14, 4);    // of eight blocks only 10 are there at once
+  check(two, 264, 8, 8, 2048, 1, 4);     // two blocks an SM
+  check(two, 264, 4, 8, 1024, 1, 4);     // of eight, 32 would not be there at once
+  check(two, 264, 8, 9, 2048, 1, 1);     // 144 blocks of 264
+  check(four, 396, 1, 32, 740, 1, 8);
+  check(two, 264, 32, 8, 4096, 1, 1);  // a block for every item
+  check(two, 132, 1, 8, 128, 1, 1);    // nothing to cut
+  check(two, 132, 1, 8, 0, 1, 1);
+  check(two, 132, 0, 8, 1024, 1, 1);
+  check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
+  CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16).blocks, 1);
+
+  for (int64_t processors : {1, 3, 66, 132})
+    for (int64_t each : {1, 2, 3, 4})
+      for (int64_t batch : {1, 2, 5, 33, 256})
+        for (int64_t heads : {1, 2, 8, 40})
+          for (int64_t keys : {1, 100, 129, 1000, 5000, 100000, 0x3fffffff}) {
+            const AttentionRoom room = {processors, each, 16};
+            const AttentionSplit s = attention_split(processors * each, heads, 64, false);
+            const int64_t tiles = (keys + 63) / 64, items = batch * heads, total = items * tiles;
+            const AttentionClusters c = split_clusters(s, room, batch, tiles);
+            const int64_t blocks = c.count * c.blocks;
+            CHECK(c.blocks > 1 || c.count == 1);
+            if (c.blocks == 1) continue;
+            CHECK(blocks * items <= s.workers && c.count * items <= room.at_once(c.blocks));
+            CHECK(blocks < 2 * tiles && c.count <= split_teams(s, c.blocks, tiles));
+            // With so many workers the device joins a batch of full length, and in 32 bits the same
+            AttentionSplit used = s;
+            used.workers = blocks * items;
+            CHECK(split_joins(used, blocks, total, heads * tiles));
+            if (total < 1 << 30)
+              CHECK(split_joins(narrow(used), static_cast<int>(blocks), static_cast<int>(total),
+                                static_cast<int>(heads * tiles)));
+          }
+  // Lengths that differ by a quarter are joined, one long sequence among short ones is not.
+  const AttentionSplit s = attention_split(256, 8, 64, false);
+  CHECK(split_joins(s, 4, 8 * 32 * 8, 32 * 8));
+  CHECK(split_joins(s, 4, (32 + 7 * 28) * 8, 32 * 8));
+  CHECK(!split_joins(s, 4, (32 + 7 * 8) * 8, 32 * 8));
+  CHECK(split_joins(s, 4, (16 + 7) * 8, 16 * 8));  // no block has twice the least
+}
+
 // visible() against the three conditions of the schema, key by key.
 void masks() {
   for (int64_t q_len : {1, 3, 8})
@@ -205,6 +282,7 @@ void masks() {
 int main() {
   divisions();
   invariance();
+  clusters();
   masks();
   return check::report("attention_split");
 }

@@ -2,99 +2,14 @@
 // Decode with tensor cores, for attention_decode_sm80 and attention_decode_sm90, which differ in how tiles reach shared
 // memory. The visible keys of all sequences and kv heads stand in one line of tiles, and every block takes a stretch of it,
 // found on the device from kv_len: attention_split.h. Groups of warps (mostly one warp each) have whole tiles or a part of
-// every tile, and go their own way until an item ends and the groups' states are added up. An item of several blocks is
-// merged by the one that ends last, in the order of its keys, whoever that is: the bits never depend on it.
+// every tile, and go their own way until an item ends and the groups' states are added up, and after them those of the item's
+// blocks: attention_decode_merge.cuh.
 #pragma once
 
 #include "cuda/pdl.cuh"
-#include "cuda/reduce.cuh"
-#include "cuda/traffic.cuh"
-#include "ops/attention/attention_decode_tile.cuh"
+#include "ops/attention/attention_decode_merge.cuh"
 
 namespace ek {
-
-template <class Plan>
-struct DecodeSmem {
-  char* ring;       // Plan::ring_bytes
-  float* sums;      // [groups, kMergeRows, kMergeStride]
-  float2* bases;    // [groups, kRows]: maximum and total
-  char* q;          // [kRows, kDim]
-  DecodeRow* rows;  // [kRows]
-  typename Plan::I* first;
-  DecodeSequence* sequences;
-  int* flag;
-};
-
-template <class Plan>
-__device__ __forceinline__ DecodeSmem<Plan> decode_smem(char* smem, int groups) {
-  DecodeSmem<Plan> s;
-  s.ring = smem;
-  s.q = s.ring + Plan::ring_bytes(groups);
-  s.sums = reinterpret_cast<float*>(s.q + Plan::kRows * Plan::kDim * 2);
-  s.bases = reinterpret_cast<float2*>(s.sums + groups * Plan::kMergeRows * Plan::kMergeStride);
-  s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
-  s.first = reinterpret_cast<typename Plan::I*>(s.sequences + kDecodeBatch);
-  s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
-  s.flag = reinterpret_cast<int*>(s.rows + Plan::kRows);
-  return s;
-}
-
-// The threads of a block that multiply, and a barrier among them.
-template <class Plan>
-__device__ __forceinline__ int decode_threads() {
-  return static_cast<int>(blockDim.x) - 32 * Plan::kLoadWarps;
-}
-template <class Plan>
-__device__ __forceinline__ void decode_sync() {
-  if constexpr (Plan::kLoadWarps > 0)
-    warps_sync(1, Plan::kWarps * 32);
-  else
-    __syncthreads();
-}
-
-// What an item is: its kv head, and rows [row, row + rows) of those that share it.
-struct DecodeItem {
-  int kv_head, row, rows;
-};
-__device__ __forceinline__ DecodeItem decode_item(const DecodeParams& p, int head) {
-  if (p.row_blocks == 1) return {head, 0, p.rows};
-  const int kv_head = head / p.row_blocks, row = (head - kv_head * p.row_blocks) * kDecodeRows;
-  return {kv_head, row, min(p.rows - row, kDecodeRows)};
-}
-
-// The query and head of a row.
-struct DecodePlace {
-  int query, head;
-};
-__device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const DecodeItem& item, int row) {
-  if (p.c.seqs.q_len == 1) return {0, item.kv_head * p.group + row + item.row};
-  const int query = (row + item.row) / p.group;
-  return {query, item.kv_head * p.group + row + item.row - query * p.group};
-}
-
-// A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
-__device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
-                                             float4 y, float base, float total) {
-  const AttentionCall& c = p.c;
-  if (c.sinks) {
-    const float sink = c.sinks[at.head] * kLog2e, most = finite_base(fmaxf(base, sink));
-    const float keep = CudaMathFast::exp2(base - most);
-    total = total * keep + CudaMathFast::exp2(sink - most);
-    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
-    base = most;
-  }
-  const float inverse = total == 0.f ? 0.f : 1.f / total;
-  const float v[4] = {y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
-  const int64_t to = sequence * c.y.stride[0] + at.query * c.y.stride[1] + at.head * c.y.stride[2] + column;
-  if (c.T == EK_DTYPE_F16)
-    store_vec(static_cast<half*>(c.y.data) + to, pack<half, 4>(v));
-  else
-    store_vec(static_cast<bf16*>(c.y.data) + to, pack<bf16, 4>(v));
-  if (column == 0 && c.lse.data)
-    static_cast<float*>(
-        c.lse.data)[sequence * c.lse.stride[0] + at.query * c.lse.stride[1] + at.head * c.lse.stride[2]] =
-        total == 0.f ? -INFINITY : (finite_base(base) + log2f(total)) * kLn2;
-}
 
 // Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units.
 __device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
@@ -129,9 +44,10 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
   }
   if (batch > 32) __syncthreads();  // else the first warp has them all
   if (threadIdx.x < 32) {
-    I before = 0;
+    I before = 0, longest = 0;
     for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
       I sum = b < batch ? s.first[b + 1] : 0;
+      longest = max(longest, sum);
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
         const I other = __shfl_up_sync(0xffffffffu, sum, d);
@@ -142,6 +58,10 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
       before = __shfl_sync(0xffffffffu, sum, 31);
     }
     if (lane == 0) s.first[0] = 0;
+    if constexpr (Plan::kLoadWarps > 0) {
+      if (p.cluster > 1) longest = __reduce_max_sync(0xffffffffu, longest);
+      if (lane == 0) s.notes->longest = longest;
+    }
   }
   __syncthreads();
 }
@@ -251,86 +171,7 @@ class DecodeQuery {
   uint32_t pairs_[kPairs];
 };
 
-// A sum of values that grows by states: most and total as in a state.
-struct DecodeSum {
-  float4 y = {0.f, 0.f, 0.f, 0.f};
-  float most = -INFINITY, total = 0.f;
-
-  template <int N>
-  __device__ __forceinline__ void add(const float2 (&base)[N], const float4 (&x)[N]) {
-    float now = most;
-#pragma unroll
-    for (int i = 0; i < N; ++i) now = fmaxf(now, base[i].x);
-    const float zero = finite_base(now), keep = CudaMathFast::exp2(most - zero);
-    most = now;
-    total *= keep;
-    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
-#pragma unroll
-    for (int i = 0; i < N; ++i) {
-      const float weight = CudaMathFast::exp2(base[i].x - zero);
-      total = fmaf(weight, base[i].y, total);
-      y.x = fmaf(weight, x[i].x, y.x), y.y = fmaf(weight, x[i].y, y.y);
-      y.z = fmaf(weight, x[i].z, y.z), y.w = fmaf(weight, x[i].w, y.w);
-    }
-  }
-};
-
-// All states of an item by one block: threads side by side along columns, `parts` of them to a column where there are few.
-// The order of the sums is that of the keys.
-template <class Plan>
-__device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem<Plan>& s,
-                                             const AttentionPieceOf<typename Plan::I>& piece,
-                                             const AttentionStatesOf<typename Plan::I>& states, int groups) {
-  constexpr int kAtOnce = Plan::kStatesAtOnce;
-  const DecodeItem item = decode_item(p, piece.head);
-  const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
-  const int threads = decode_threads<Plan>(), count = static_cast<int>(states.count);
-  const int room = groups * Plan::kMergeRows * Plan::kMergeStride / 6;  // states of one column, 24 bytes each, in sums
-  const int share = (threads < room ? threads : room) / work, parts = share > 1 && count > kAtOnce ? share : 1;
-  const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
-  const int end = min((part + 1) * each, count);
-  for (int at = threadIdx.x - part * work; at < work && part < parts; at += parts > 1 ? work : threads) {
-    const int row = at / columns, column = (at - row * columns) * 4;
-    DecodeSum sum;
-    for (int i = part * each; i < end; i += kAtOnce) {
-      float2 base[kAtOnce];
-      float4 x[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int64_t slot = int64_t{states.slot(min(i + j, end - 1))} * p.slot_rows + row;
-        base[j] = __ldcg(p.bases + slot);
-        x[j] = __ldcg(reinterpret_cast<const float4*>(p.states + slot * p.c.v_dim + column));
-        if (i + j >= end) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
-      }
-      sum.add(base, x);
-    }
-    if (parts > 1) {
-      float4* sums = reinterpret_cast<float4*>(s.sums);
-      float2* bases = reinterpret_cast<float2*>(sums + parts * work);
-      sums[threadIdx.x] = sum.y, bases[threadIdx.x] = make_float2(sum.most, sum.total);
-    } else {
-      decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
-    }
-  }
-  decode_sync<Plan>();
-  if (parts == 1) return;
-  if (static_cast<int>(threadIdx.x) < work) {
-    const int row = threadIdx.x / columns;
-    const float4* sums = reinterpret_cast<const float4*>(s.sums);
-    const float2* bases = reinterpret_cast<const float2*>(sums + parts * work);
-    DecodeSum sum;
-    for (int i = 0; i < parts; ++i) {
-      const float2 base[1] = {bases[i * work + threadIdx.x]};
-      const float4 x[1] = {sums[i * work + threadIdx.x]};
-      sum.add(base, x);
-    }
-    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y, sum.most,
-                 sum.total);
-  }
-  decode_sync<Plan>();  // sums are written again
-}
-
-// The groups' states become one: the item's result, or a state of it in the workspace. q: the next item's rows, on the way.
+// The groups' states become one: the item's result, or a state of it for its other blocks. q: the next item's rows, on the way.
 template <class Plan>
 __device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem<Plan>& s,
                                               const DecodeBlock<typename Plan::I>& block,
@@ -343,11 +184,18 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   const DecodeItem item = decode_item(p, piece.head);
   const int columns = static_cast<int>(c.v_dim) / 4;
   const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
+  const DecodeJoin<Plan> join(p, s);
+  const bool joined = join.joined();
+  if (joined) {  // this warp has done with the ring
+    __syncwarp();
+    cluster_arrive_relaxed();
+  }
   tile.store_bases(s.bases + group * Plan::kRows);
   for (int from = 0; from < item.rows; from += kRows) {
     if (from > 0) decode_sync<Plan>();
     tile.store_sums(s.sums + group * kRows * kStride, from);
     decode_sync<Plan>();
+    if (joined && from == 0) cluster_wait();  // all warps have, of all blocks
     for (int at = threadIdx.x; at < kRows * columns; at += decode_threads<Plan>()) {
       const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
       if (row >= item.rows) break;
@@ -366,7 +214,9 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
         sum.add(base, x);
       }
       sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
-      if (piece.slot < 0) {
+      if (joined) {
+        join.send(row * columns + column / 4, sum);
+      } else if (piece.slot < 0) {
         decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
       } else {
         const int64_t slot = int64_t{piece.slot} * p.slot_rows + row;
@@ -375,6 +225,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       }
     }
   }
+  if (joined) return join.finish(piece.sequence, item, columns);
   if (!last) next.store();
   decode_sync<Plan>();  // sums and bases are written again, q is there
   if (piece.slot < 0) return;
@@ -385,10 +236,10 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     const I index = block.split.fixed_tiles ? piece.sequence * block.split.heads + piece.head : states.first / 2;
     const bool mine = atomic_add_ordered(&p.counters[index], 1u) + 1 == static_cast<uint32_t>(states.count);
     if (mine) p.counters[index] = 0;
-    *s.flag = mine;
+    s.notes->last = mine;
   }
   decode_sync<Plan>();
-  if (*s.flag) decode_merge<Plan>(p, s, piece, states, groups);
+  if (s.notes->last) decode_merge<Plan>(p, s, piece, states, groups);
 }
 
 // Sequences without a visible key: no stretch has them.

@@ -38,13 +38,14 @@ struct DecodePlan {
   static constexpr int kMergeRows = kDim > 256 || kWarps > 8 ? 2 : 4;
   static constexpr int kMergeStride = kDim + 4;  // floats; + 4: no bank conflicts
   static constexpr int kLoadWarps = 0;           // of a block, that only load
+  static constexpr int kMostCluster = 1;         // blocks
   static constexpr int kStatesAtOnce = 8;        // on the way, in a merge
 
   // Shared memory of a block, and of each of its groups of kSlices warps.
   static constexpr int kGroupBytes =
       kStages * kStageBytes + kMergeRows * kMergeStride * 4 + kRows * 8;  // ring, sums, maxima and totals
   static constexpr int kBlockBytes = kRows * kDim * 2 + kRows * 32 + (kDecodeBatch + 1) * 8 + kDecodeBatch * 8 +
-                                     64;  // q, rows, first units, sequences, a flag
+                                     64;  // q, rows, first units, sequences, notes
 
   static EK_RULE int ring_bytes(int groups) { return groups * kStages * kStageBytes; }
   static int groups(int smem_per_block) {
@@ -59,13 +60,14 @@ struct DecodeParams {
   int32_t group, rows;      // heads of a kv head, and times q_len; row = query * group + head
   int32_t row_blocks;       // of 16 rows, of a kv head
   int32_t slot_rows;        // rows of a state
+  int32_t cluster, teams;   // blocks of a cluster (1: none), and clusters of every item
   bool k_tokens, v_tokens;  // scales for each token; else one for all tokens of a head
   bool special;             // softcap or ALiBi
   float factor;             // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
   float* states;            // [slots, slot_rows, v_dim]: sums of values, not yet divided
   float2* bases;            // [slots, slot_rows]: maximum (a power of two's exponent) and total
   Divider page_size;
-  uint32_t* counters;   // [workers], or [items] where the split is fixed
+  uint32_t* counters;   // [workers], or [items] where the split is fixed, or [items, cluster]
   int32_t table_lines;  // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
   int32_t q_lines;      // of all of q
 };

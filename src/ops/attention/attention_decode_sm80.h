@@ -16,6 +16,7 @@ inline int decode_dim(const AttentionCall& c) {
 // What a kernel makes of a call. blocks: of the grid; groups: of warps, that a block has shared memory for.
 struct DecodeShape {
   int keys, blocks, groups;
+  AttentionRoom room = {0, 1, 1};
 };
 
 struct DecodeSizes {
@@ -23,6 +24,7 @@ struct DecodeSizes {
   int64_t slab;   // sequences of a launch
   int64_t slots;  // of a launch, slot_rows each
   int32_t rows, slot_rows, row_blocks;
+  AttentionClusters clusters;
   size_t bytes(const AttentionCall& c) const { return static_cast<size_t>(slots * slot_rows) * (c.v_dim * 4 + 8); }
 };
 
@@ -38,8 +40,11 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape
   s.split = attention_split(shape.blocks, c.kv_heads * s.row_blocks, tile, batch_invariant);
   int64_t keys = c.seqs.max_kv;
   if (window >= 0 && window + c.seqs.q_len + tile < keys) keys = window + c.seqs.q_len + tile;
-  const int64_t tiles = (keys + tile - 1) / tile + 1;
+  const int64_t whole = (keys + tile - 1) / tile, tiles = whole + 1;
   s.slab = kDecodeBatch;
+  s.clusters = {1, 1};
+  if (c.batch <= s.slab) s.clusters = split_clusters(s.split, shape.room, c.batch, whole);
+  if (s.clusters.blocks > 1) s.split.workers = c.batch * s.split.heads * s.clusters.count * s.clusters.blocks;
   if (batch_invariant) {
     const int64_t one = split_slots(s.split, 1, tiles) * s.slot_rows * (c.v_dim * 4 + 8);
     const int64_t fit = kDecodeSlabBytes / (one < 1 ? 1 : one), counted = kCounters / s.split.heads;

@@ -3,6 +3,7 @@
 // across items and without a stop, into one ring. All four have their keys of every tile.
 //   full[stage]: 32 arrivals, one of each loading lane when its copies are in, and the bytes of boxes
 //   empty[stage]: 4 arrivals, one of each multiplying warp
+// Few items: a cluster of blocks, or several, for each, whose blocks merge through their shared memory.
 // Every warp waits for every fill of a stage and the next fill waits for every warp, so nobody is ever a phase ahead of or
 // behind a barrier, whose parity would then lie.
 #pragma once
@@ -33,12 +34,14 @@ struct DecodeRing {
   char* scales;            // [kStages, 2, kKeys]
   int* notes;              // [kStages, 4 + kKeys]
   uint64_t *full, *empty;  // [kStages]
+  uint64_t* arrived;       // one arrival and the bytes of states that other blocks of the cluster send
   static constexpr int kNote = Plan::kNoteBytes / 4;
 
   __device__ __forceinline__ explicit DecodeRing(char* smem)
       : stages(smem), scales(smem + Plan::kStages * Plan::kStageBytes) {
     notes = reinterpret_cast<int*>(scales + Plan::kStages * 2 * Plan::kScaleBytes);
     full = reinterpret_cast<uint64_t*>(notes + Plan::kStages * kNote), empty = full + Plan::kStages;
+    arrived = empty + Plan::kStages;
   }
 };
 
@@ -201,18 +204,57 @@ class DecodeConsumer {
   uint32_t parity_ = 0;
 };
 
+// The part of this block in its cluster's item, in place of a stretch. Short items are left to fewer clusters.
+template <class I>
+__device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams& p, DecodeBlock<I>& block,
+                                                             DecodeNotes& notes) {
+  using attention_detail::quotient;
+  const int cluster = static_cast<int>(cluster_id()), item = p.teams == 1 ? cluster : quotient(cluster, p.teams);
+  const int sequence = block.batch == 1 ? 0 : quotient(item, block.split.heads);
+  const int tiles = block.tiles(sequence), team = cluster - item * p.teams;
+  notes.teams = p.teams == 1 ? 1 : min(p.teams, split_teams(block.split, p.cluster, tiles));
+  notes.blocks = tiles < 2 || team >= notes.teams ? 0 : min(tiles, p.cluster);
+  const int rank = team * p.cluster + static_cast<int>(cluster_rank());
+  const AttentionPieceOf<I> piece =
+      split_joined<I>(notes.teams * p.cluster, sequence, item - sequence * block.split.heads, rank, tiles);
+  block.begin = 0, block.end = team < notes.teams ? piece.units : 0;
+  return piece;
+}
+// At the cluster's barrier for warps that send no states: all of a cluster have to come, and they have done with the ring.
+__device__ __forceinline__ void decode_pass_join() {
+  __syncwarp();
+  cluster_arrive_relaxed();
+  cluster_wait();
+}
+
 template <class Plan>
 __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const DecodeMaps& maps, char* smem) {
+  using I = typename Plan::I;
   const int warp = threadIdx.x / 32;
-  const DecodeSmem<Plan> s = decode_smem<Plan>(smem, Plan::kMostGroups);
+  DecodeSmem<Plan> s = decode_smem<Plan>(smem, Plan::kMostGroups);
   const DecodeRing<Plan> ring(smem);
+  s.arrived = ring.arrived;
   decode_schedule<Plan>(p, s);
-  const DecodeBlock<typename Plan::I> block = decode_stretch<Plan>(p, s);
+  DecodeBlock<I> block = decode_stretch<Plan>(p, s);
+  AttentionPieceOf<I> piece;
+  DecodeNotes notes = {};
+  const bool joins =
+      p.cluster > 1 && split_joins(block.split, p.cluster * p.teams, s.first[block.batch], s.notes->longest);
+  if (joins) piece = decode_joined(p, block, notes);
   decode_empty(p, s);
-  if (block.begin >= block.end) return;
-  const AttentionPieceOf<typename Plan::I> piece = block.piece();
+  if (block.begin >= block.end) {
+    if (notes.blocks > 0) decode_pass_join();
+    return;
+  }
+  if (!joins) piece = block.piece();
+  if (threadIdx.x % (Plan::kWarps * 32) == 0) {  // for when the item ends; the loading warp has a barrier of its own
+    const int work = decode_item(p, piece.head).rows * static_cast<int>(p.c.v_dim) / 4;
+    s.notes->blocks = notes.blocks, s.notes->teams = notes.teams;
+    s.notes->each = notes.blocks > 0 ? (work + notes.blocks - 1) / notes.blocks : 0;
+  }
   if (warp == Plan::kWarps) {
     DecodeProducer<Plan>(p, maps, block, piece, ring).run();
+    if (s.notes->blocks > 0) decode_pass_join();
     return;
   }
   const int group = warp / Plan::kSlices, slice = warp % Plan::kSlices;
@@ -236,6 +278,7 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
         mbarrier_init(&ring.full[i], 32);
         mbarrier_init(&ring.empty[i], Plan::kWarps);
       }
+      mbarrier_init(ring.arrived, 1);
       mbarrier_fence();
       if (maps.boxes) tma_prefetch_map(&maps.k), tma_prefetch_map(&maps.v);
     }
@@ -270,7 +313,10 @@ ek_status decode_launch_sm90(const AttentionCall& call, const Launch& l) {
   grid.blocks = dim3(static_cast<unsigned>(sizes.split.workers));
   grid.threads = dim3((Plan::kWarps + Plan::kLoadWarps) * 32);
   grid.smem = Plan::kSmemBytes;
+  grid.cluster = static_cast<int>(sizes.clusters.blocks);
   if (const ek_status status = allow_smem(l, attention_decode_sm90<Plan>, grid.smem)) return status;
+  if (grid.cluster > 8)
+    if (const ek_status status = allow_large_cluster(l, attention_decode_sm90<Plan>)) return status;
   for (int64_t b = 0; b < call.batch; b += sizes.slab) {
     DecodeParams p = decode_params(call, sizes, b, l);
     constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31

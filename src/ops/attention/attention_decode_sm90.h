@@ -36,18 +36,22 @@ struct DecodePlan90 {
   static constexpr int kLeastBox = kKeys * kPanels / 16 > 8 ? kKeys * kPanels / 16 : 8;
 
   // Shared memory. An SM has 228 KB, of which every block takes one more than it asks for.
-  //   of each stage: K and V; scales; a note of what the tile is and its page numbers; two barriers
-  //   of the block: q, sums, maxima and totals, sequences, first units, rows, a flag
+  //   of each stage: K and V; scales; a note of what the tile is and its page numbers; two barriers. And one barrier more
+  //   of the block: q, sums, maxima and totals, sequences, first units, rows, notes
   static constexpr int kNoteBytes = 16 + kKeys * 4;
   static constexpr int kEachBytes = 2 * kScaleBytes + kNoteBytes + 16;
   static constexpr int kBlockBytes = kRows * kDim * 2 + kMostGroups * (kMergeRows * kMergeStride * 4 + kRows * 8) +
-                                     kDecodeBatch * 8 + (kDecodeBatch + 1) * 4 + kRows * 20 + 16;
-  static constexpr int kRoom = 228 * 1024 / kBlocks - 1024 - kBlockBytes - 127;
+                                     kDecodeBatch * 8 + (kDecodeBatch + 1) * 4 + kRows * 20 + 32;
+  static constexpr int kRoom = 228 * 1024 / kBlocks - 1024 - kBlockBytes - 127 - 8;
   static constexpr int kFit = kRoom / (kStageBytes + kEachBytes), kStages = kFit < 8 ? kFit : 8;
-  static constexpr int kRingBytes = kStages * kStageBytes + (kStages * kEachBytes + 127) / 128 * 128;
+  static constexpr int kRingBytes = kStages * kStageBytes + (kStages * kEachBytes + 8 + 127) / 128 * 128;
   static constexpr int kSmemBytes = kRingBytes + kBlockBytes;
   static EK_RULE int ring_bytes(int) { return kRingBytes; }
   static_assert(kStages >= 2, "a tile on the way while another is used");
+  // Blocks of a cluster. 16 are more than every GPU has room for: a part of the chip with 8 SMs has, at two blocks each.
+  static constexpr int kMostCluster = kBlocks > 1 ? 16 : 8;
+  static_assert(kStages * kStageBytes >= (kRows * kDim / 4 + kMostCluster) * 24,
+                "the states of an item fit in the ring");
 };
 
 // Where items are few and long, each is cut into so many parts that the merge, by one block, takes longer than a second
@@ -62,7 +66,10 @@ inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& devic
     const int64_t merged = items * kDecodeStates / device.processors;
     const int blocks = merged < 1 ? 1 : merged < Plan::kBlocks ? static_cast<int>(merged) : Plan::kBlocks;
     const bool fits = Plan::kSmemBytes <= device.smem_per_block;
-    return DecodeShape{Plan::kKeys, device.processors * blocks, fits ? Plan::kMostGroups : 0};
+    return DecodeShape{Plan::kKeys,
+                       device.processors * blocks,
+                       fits ? Plan::kMostGroups : 0,
+                       {device.processors, Plan::kBlocks, Plan::kMostCluster}};
   };
   return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan90, int8_t>(c, shape)
                                : with_decode_plan<DecodePlan90, int16_t>(c, shape);

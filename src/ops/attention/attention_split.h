@@ -8,6 +8,9 @@
 //   Fixed, for batch-invariant calls: a unit is fixed_tiles tiles of an item, cut from its begin. Which keys are summed
 //   up together then depends on the item alone. One slot for each unit.
 //   A piece that is its whole item has no slot: it is the result. Items of several pieces are merged in their order.
+//   Joined, where there are few items and the grid has a cluster of blocks for each, or several: those take equal parts of
+//   its tiles, a cluster merges without slots, and only clusters of one item meet in memory. The kernel sees on the device
+//   whether lengths are even enough for that; if not, it is balanced.
 #pragma once
 
 #include "ops/attention/attention_mask.h"
@@ -85,6 +88,62 @@ EK_RULE I split_share(const AttentionSplitOf<I>& s, Index<I> total) {
   return share > s.least ? share : s.least;
 }
 
+// Whether each item is left to `blocks` of its own: none may get much more than its share of the line, or that would take
+// longer than states take through memory. longest: units of the longest sequence, of all its heads.
+template <class I>
+EK_RULE bool split_joins(const AttentionSplitOf<I>& s, Index<I> blocks, Index<I> total, Index<I> longest) {
+  const I share = split_share(s, total);
+  return longest <= (share + share / 4 + s.least) * blocks * s.heads;
+}
+
+// Clusters of so many blocks that an item with `tiles` can keep busy.
+template <class I>
+EK_RULE I split_teams(const AttentionSplitOf<I>& s, Index<I> blocks, Index<I> tiles) {
+  const I full = attention_detail::quotient(tiles, blocks * s.least);
+  return full > 1 ? full : 1;
+}
+
+// For every item: clusters, and blocks of each, a power of two. 1 block: no clusters.
+struct AttentionClusters {
+  int64_t count, blocks;
+};
+
+// What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none.
+struct AttentionRoom {
+  int64_t processors, blocks_each, most;
+
+  // Clusters that surely run at once: none crosses the parts of the chip, at most 8 of pairs of SMs, and a second wave would
+  // double the time. (Measured on the H200: 30 of four blocks at one an SM; this says 29.)
+  EK_RULE int64_t at_once(int64_t blocks) const {
+    const int64_t pair = 2 * (blocks_each & -blocks_each), lost = blocks > pair ? blocks - pair : 0;
+    const int64_t left = processors * blocks_each - 8 * lost;
+    return left < 0 ? 0 : left / blocks;
+  }
+};
+
+// For a batch whose sequences have at most so many tiles: about as many blocks as the balanced split would cut an item into,
+// in one cluster where that is enough, else in several; at most s.workers for all items. No clusters where items fill the
+// grid.
+EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const AttentionRoom& room, int64_t batch,
+                                         int64_t max_tiles) {
+  const int64_t items = batch * s.heads, total = items * max_tiles;
+  if (items < 1 || s.fixed_tiles) return {1, 1};
+  const int64_t share = split_share(s, total), most = s.workers / items;
+  const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
+  int64_t blocks = 1;
+  while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
+  if (blocks > 1 && split_joins(s, blocks, total, s.heads * max_tiles)) return {1, blocks};
+  AttentionClusters best = {1, 1};
+  for (int64_t n = room.most < 8 ? room.most : 8; n > 1; n /= 2) {  // 16 would leave too many SMs idle
+    int64_t count = room.at_once(n) / items;
+    if (count > most / n) count = most / n;
+    if (count > split_teams(s, n, max_tiles)) count = split_teams(s, n, max_tiles);
+    // Smaller clusters only for many more blocks: their states have a longer way
+    if (count > 1 && 4 * count * n > 5 * best.count * best.blocks) best = {count, n};
+  }
+  return split_joins(s, best.count * best.blocks, total, s.heads * max_tiles) ? best : AttentionClusters{1, 1};
+}
+
 // Slots that any batch with sequences of at most max_tiles needs.
 EK_RULE int64_t split_slots(const AttentionSplit& s, int64_t batch, int64_t max_tiles) {
   return s.fixed_tiles ? batch * split_units(s, max_tiles) : 2 * s.workers;
@@ -129,6 +188,15 @@ EK_RULE AttentionPieceOf<I> split_piece(const AttentionSplitOf<I>& s, const Inde
   const I head = attention_detail::quotient(unit - first[sequence], per_head);
   const I at = unit - first[sequence] - head * per_head;
   return attention_detail::piece(s, sequence, head, tiles, per_head, at, worker, unit, end - unit);
+}
+
+// The piece of block `rank` of those that share an item; where it has fewer tiles, the last ones have none (units 0). No slot.
+template <class I>
+EK_RULE AttentionPieceOf<I> split_joined(Index<I> blocks, Index<I> sequence, Index<I> head, Index<I> rank, I tiles) {
+  const I each = attention_detail::quotient(tiles, blocks), more = tiles - each * blocks;
+  const I begin = rank * each + (rank < more ? rank : more), units = each + (rank < more ? 1 : 0);
+  return {static_cast<int32_t>(sequence),      static_cast<int32_t>(head),  static_cast<int32_t>(begin),
+          static_cast<int32_t>(begin + units), static_cast<int32_t>(units), -1};
 }
 
 // The piece after `p` in the same stretch, which begins at `unit` and has `left` units from there on: the same without a

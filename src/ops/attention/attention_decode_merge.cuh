@@ -1,0 +1,273 @@
+// SPDX-License-Identifier: Apache-2.0
+// From states of an item (sums of values, their maximum and total) to its result: through the workspace, by the block that
+// ends last, or through the shared memory of a cluster, by all of its blocks. The order of the sums is that of the keys.
+#pragma once
+
+#include "cuda/cluster.cuh"
+#include "cuda/reduce.cuh"
+#include "cuda/tma.cuh"
+#include "cuda/traffic.cuh"
+#include "ops/attention/attention_decode_tile.cuh"
+
+namespace ek {
+
+// What threads of a block tell one another.
+struct DecodeNotes {
+  int last;     // this block is the last one of its item to end
+  int longest;  // units of the longest sequence
+  int blocks;   // of this cluster, which share its only item; 0: this block has a stretch of the line
+  int teams;    // clusters that do
+  int each;     // vectors of the result for a block of a cluster
+};
+
+template <class Plan>
+struct DecodeSmem {
+  char* ring;       // Plan::ring_bytes
+  float* sums;      // [groups, kMergeRows, kMergeStride]
+  float2* bases;    // [groups, kRows]: maximum and total
+  char* q;          // [kRows, kDim]
+  DecodeRow* rows;  // [kRows]
+  typename Plan::I* first;
+  DecodeSequence* sequences;
+  DecodeNotes* notes;
+  uint64_t* arrived;  // a barrier for the states of the cluster's other blocks, where there are clusters
+};
+
+template <class Plan>
+__device__ __forceinline__ DecodeSmem<Plan> decode_smem(char* smem, int groups) {
+  DecodeSmem<Plan> s;
+  s.ring = smem;
+  s.q = s.ring + Plan::ring_bytes(groups);
+  s.sums = reinterpret_cast<float*>(s.q + Plan::kRows * Plan::kDim * 2);
+  s.bases = reinterpret_cast<float2*>(s.sums + groups * Plan::kMergeRows * Plan::kMergeStride);
+  s.sequences = reinterpret_cast<DecodeSequence*>(s.bases + groups * Plan::kRows);
+  s.first = reinterpret_cast<typename Plan::I*>(s.sequences + kDecodeBatch);
+  s.rows = reinterpret_cast<DecodeRow*>(s.first + kDecodeBatch + 1);
+  s.notes = reinterpret_cast<DecodeNotes*>(s.rows + Plan::kRows);
+  s.arrived = nullptr;
+  return s;
+}
+
+// The threads of a block that multiply, and a barrier among them.
+template <class Plan>
+__device__ __forceinline__ int decode_threads() {
+  return static_cast<int>(blockDim.x) - 32 * Plan::kLoadWarps;
+}
+template <class Plan>
+__device__ __forceinline__ void decode_sync() {
+  if constexpr (Plan::kLoadWarps > 0)
+    warps_sync(1, Plan::kWarps * 32);
+  else
+    __syncthreads();
+}
+
+// What an item is: its kv head, and rows [row, row + rows) of those that share it.
+struct DecodeItem {
+  int kv_head, row, rows;
+};
+__device__ __forceinline__ DecodeItem decode_item(const DecodeParams& p, int head) {
+  if (p.row_blocks == 1) return {head, 0, p.rows};
+  const int kv_head = head / p.row_blocks, row = (head - kv_head * p.row_blocks) * kDecodeRows;
+  return {kv_head, row, min(p.rows - row, kDecodeRows)};
+}
+
+// The query and head of a row.
+struct DecodePlace {
+  int query, head;
+};
+__device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const DecodeItem& item, int row) {
+  if (p.c.seqs.q_len == 1) return {0, item.kv_head * p.group + row + item.row};
+  const int query = (row + item.row) / p.group;
+  return {query, item.kv_head * p.group + row + item.row - query * p.group};
+}
+
+// A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
+__device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
+                                             float4 y, float base, float total) {
+  const AttentionCall& c = p.c;
+  if (c.sinks) {
+    const float sink = c.sinks[at.head] * kLog2e, most = finite_base(fmaxf(base, sink));
+    const float keep = CudaMathFast::exp2(base - most);
+    total = total * keep + CudaMathFast::exp2(sink - most);
+    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
+    base = most;
+  }
+  const float inverse = total == 0.f ? 0.f : 1.f / total;
+  const float v[4] = {y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
+  const int64_t to = sequence * c.y.stride[0] + at.query * c.y.stride[1] + at.head * c.y.stride[2] + column;
+  if (c.T == EK_DTYPE_F16)
+    store_vec(static_cast<half*>(c.y.data) + to, pack<half, 4>(v));
+  else
+    store_vec(static_cast<bf16*>(c.y.data) + to, pack<bf16, 4>(v));
+  if (column == 0 && c.lse.data)
+    static_cast<float*>(
+        c.lse.data)[sequence * c.lse.stride[0] + at.query * c.lse.stride[1] + at.head * c.lse.stride[2]] =
+        total == 0.f ? -INFINITY : (finite_base(base) + log2f(total)) * kLn2;
+}
+
+// A sum of values that grows by states: most and total as in a state.
+struct DecodeSum {
+  float4 y = {0.f, 0.f, 0.f, 0.f};
+  float most = -INFINITY, total = 0.f;
+
+  template <int N>
+  __device__ __forceinline__ void add(const float2 (&base)[N], const float4 (&x)[N]) {
+    float now = most;
+#pragma unroll
+    for (int i = 0; i < N; ++i) now = fmaxf(now, base[i].x);
+    const float zero = finite_base(now), keep = CudaMathFast::exp2(most - zero);
+    most = now;
+    total *= keep;
+    y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
+#pragma unroll
+    for (int i = 0; i < N; ++i) {
+      const float weight = CudaMathFast::exp2(base[i].x - zero);
+      total = fmaf(weight, base[i].y, total);
+      y.x = fmaf(weight, x[i].x, y.x), y.y = fmaf(weight, x[i].y, y.y);
+      y.z = fmaf(weight, x[i].z, y.z), y.w = fmaf(weight, x[i].w, y.w);
+    }
+  }
+};
+
+// All states of an item by one block: threads side by side along columns, `parts` of them to a column where there are few.
+// The order of the sums is that of the keys.
+template <class Plan>
+__device__ __forceinline__ void decode_merge(const DecodeParams& p, const DecodeSmem<Plan>& s,
+                                             const AttentionPieceOf<typename Plan::I>& piece,
+                                             const AttentionStatesOf<typename Plan::I>& states, int groups) {
+  constexpr int kAtOnce = Plan::kStatesAtOnce;
+  const DecodeItem item = decode_item(p, piece.head);
+  const int columns = static_cast<int>(p.c.v_dim) / 4, work = item.rows * columns;
+  const int threads = decode_threads<Plan>(), count = static_cast<int>(states.count);
+  const int room = groups * Plan::kMergeRows * Plan::kMergeStride / 6;  // states of one column, 24 bytes each, in sums
+  const int share = (threads < room ? threads : room) / work, parts = share > 1 && count > kAtOnce ? share : 1;
+  const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
+  const int end = min((part + 1) * each, count);
+  for (int at = threadIdx.x - part * work; at < work && part < parts; at += parts > 1 ? work : threads) {
+    const int row = at / columns, column = (at - row * columns) * 4;
+    DecodeSum sum;
+    for (int i = part * each; i < end; i += kAtOnce) {
+      float2 base[kAtOnce];
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int64_t slot = int64_t{states.slot(min(i + j, end - 1))} * p.slot_rows + row;
+        base[j] = __ldcg(p.bases + slot);
+        x[j] = __ldcg(reinterpret_cast<const float4*>(p.states + slot * p.c.v_dim + column));
+        if (i + j >= end) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+      }
+      sum.add(base, x);
+    }
+    if (parts > 1) {
+      float4* sums = reinterpret_cast<float4*>(s.sums);
+      float2* bases = reinterpret_cast<float2*>(sums + parts * work);
+      sums[threadIdx.x] = sum.y, bases[threadIdx.x] = make_float2(sum.most, sum.total);
+    } else {
+      decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
+    }
+  }
+  decode_sync<Plan>();
+  if (parts == 1) return;
+  if (static_cast<int>(threadIdx.x) < work) {
+    const int row = threadIdx.x / columns;
+    const float4* sums = reinterpret_cast<const float4*>(s.sums);
+    const float2* bases = reinterpret_cast<const float2*>(sums + parts * work);
+    DecodeSum sum;
+    for (int i = 0; i < parts; ++i) {
+      const float2 base[1] = {bases[i * work + threadIdx.x]};
+      const float4 x[1] = {sums[i * work + threadIdx.x]};
+      sum.add(base, x);
+    }
+    decode_write(p, piece.sequence, decode_place(p, item, row), (threadIdx.x - row * columns) * 4, sum.y, sum.most,
+                 sum.total);
+  }
+  decode_sync<Plan>();  // sums are written again
+}
+
+// The states of an item that the blocks of a cluster share. The result, as vectors of four columns, is cut into a slice for
+// each block, to which all send their sums of it, into the ring, by stores that its barrier counts: no fence, which would
+// take as long as the way through L2. Before, one barrier of the cluster says that all rings are free.
+// An item of several clusters (teams) goes on through the workspace, slice by slice: the last of the blocks that have the
+// same slice adds up the teams' sums.
+// What it knows is in shared memory: the sums of an item leave no registers for it.
+template <class Plan>
+class DecodeJoin {
+ public:
+  __device__ __forceinline__ DecodeJoin(const DecodeParams& p, const DecodeSmem<Plan>& s) : p_(p), s_(s) {}
+  __device__ __forceinline__ bool joined() const { return Plan::kLoadWarps > 0 && s_.notes->blocks > 0; }
+
+  // This block's sum of vector `at`.
+  __device__ __forceinline__ void send(int at, const DecodeSum& sum) const {
+    const int each = s_.notes->each, to = at / each, place = cluster_rank() * each + at - to * each;
+    cluster_store_async(sums() + place, s_.arrived, to, sum.y);
+    cluster_store_async(bases() + place, s_.arrived, to, make_float2(sum.most, sum.total));
+  }
+
+  // The slice of this block.
+  __device__ __forceinline__ void finish(int sequence, const DecodeItem& item, int columns) const {
+    const int rank = static_cast<int>(cluster_rank()), blocks = s_.notes->blocks, teams = s_.notes->teams;
+    const int each = s_.notes->each, first = rank * each, count = min(each, item.rows * columns - first);
+    if (count <= 0) return;
+    const auto write = [&](int at, const DecodeSum& sum) {
+      const int row = at / columns;
+      decode_write(p_, sequence, decode_place(p_, item, row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
+    };
+    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * count * 24);
+    mbarrier_wait(s_.arrived, 0);
+    // Of all teams, in the workspace, which has room for a state of every block: [items, teams, room]
+    const int team = static_cast<int>(cluster_id()), number = team / p_.teams, room = p_.slot_rows * columns;
+    float4* const all_sums = reinterpret_cast<float4*>(p_.states);
+    float2* const all_bases = reinterpret_cast<float2*>(all_sums + gridDim.x / p_.cluster * room);
+    for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) {
+      const DecodeSum sum = add<4, false>(sums() + i, bases() + i, blocks, each);
+      const int at = team * room + first + i;
+      if (teams == 1)
+        write(first + i, sum);
+      else
+        all_sums[at] = sum.y, all_bases[at] = make_float2(sum.most, sum.total);
+    }
+    if (teams == 1) return;
+    decode_sync<Plan>();
+    if (threadIdx.x == 0) {
+      uint32_t* const counter = &p_.counters[number * p_.cluster + rank];
+      const bool last = atomic_add_ordered(counter, 1u) + 1 == static_cast<uint32_t>(teams);
+      if (last) *counter = 0;
+      s_.notes->last = last;
+    }
+    decode_sync<Plan>();
+    if (!s_.notes->last) return;
+    const int from = number * p_.teams * room + first;
+    for (int i = threadIdx.x; i < count; i += decode_threads<Plan>())
+      write(first + i, add<Plan::kStatesAtOnce, true>(all_sums + from + i, all_bases + from + i, teams, room));
+  }
+
+ private:
+  // What was sent to this block: [blocks, each], maxima and totals behind the sums.
+  __device__ __forceinline__ float4* sums() const { return reinterpret_cast<float4*>(s_.ring); }
+  __device__ __forceinline__ float2* bases() const {
+    return reinterpret_cast<float2*>(sums() + (Plan::kRows * Plan::kDim / 4 + Plan::kMostCluster));
+  }
+
+  // The sum of `count` states of a vector, `step` apart. kGlobal: written by other blocks.
+  template <int kAtOnce, bool kGlobal>
+  static __device__ __forceinline__ DecodeSum add(const float4* sums, const float2* bases, int count, int step) {
+    DecodeSum sum;
+    for (int from = 0; from < count; from += kAtOnce) {
+      float2 base[kAtOnce];
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int j = 0; j < kAtOnce; ++j) {
+        const int at = min(from + j, count - 1) * step;
+        base[j] = kGlobal ? __ldcg(bases + at) : bases[at], x[j] = kGlobal ? __ldcg(sums + at) : sums[at];
+        if (from + j >= count) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+      }
+      sum.add(base, x);
+    }
+    return sum;
+  }
+
+  const DecodeParams& p_;
+  const DecodeSmem<Plan>& s_;
+};
+
+}  // namespace ek
