@@ -39,6 +39,18 @@ def swiglu(x):
     return silu(gate) * up
 
 
+def attention(q, k, v):
+    """Causal, over [batch, tokens, heads, dim], several heads of q to one of k and v; and the same with |v|, the size of
+    what is added up."""
+    group, tokens = q.shape[2] // k.shape[2], q.shape[1]
+    k, v = (np.repeat(x, group, axis=2) for x in (k, v))
+    s = np.einsum("bqhd,bkhd->bhqk", q, k) / np.sqrt(q.shape[-1])
+    s = np.where(np.tri(tokens, dtype=bool), s, -np.inf)
+    w = np.exp(s - s.max(axis=-1, keepdims=True))
+    w /= w.sum(axis=-1, keepdims=True)
+    return [np.einsum("bhqk,bkhd->bqhd", w, x) for x in (v, np.abs(v))]
+
+
 # ---- one stop --------------------------------------------------------------------------------------------------------
 
 
@@ -71,9 +83,10 @@ def as_tuple(value):
     return value if isinstance(value, tuple) else (value,)
 
 
-def visit(place, op, inputs, expected, rounding, outputs=("y",), mutates=None, **attributes):
+def visit(place, op, inputs, expected, rounding, outputs=("y",), mutates=None, size=0.0, **attributes):
     """Runs, checks and times one op and prints its line; True if the result is right. `rounding` is the largest error
-    of one rounding to the output's dtype: relative, or in units of the scale where the op quantizes."""
+    of one rounding to the output's dtype: relative, or in units of the scale where the op quantizes. `size` of what is
+    rounded inside the op."""
     function = getattr(einkorn, op)
     tensors = [place.put(a) for a in inputs]
     results = as_tuple(function(*tensors, **attributes))
@@ -84,7 +97,7 @@ def visit(place, op, inputs, expected, rounding, outputs=("y",), mutates=None, *
         got *= arrays[1].astype(np.float64)
         rounding_of = np.broadcast_to(arrays[1] * rounding, got.shape)
     else:
-        rounding_of = rounding * np.abs(expected)
+        rounding_of = rounding * (np.abs(expected) + size)
     # On top of the rounding, what float32 sums over a row may lose.
     error = np.max(np.abs(got - expected) / (rounding_of + 1e-5 * (1 + np.abs(expected))))
     right = bool(error <= 1)
@@ -129,6 +142,9 @@ def tour(place, dtype, rows, dim):
     ok &= visit(place, "transpose_2d", [x], f64(x)[0].T, 0.0)
     a, b = make(rows, 512), (make(512, 1024) / np.float32(512**0.5)).astype(dtype)
     ok &= visit(place, "gemm", [a, b], np.matmul(*f64(a, b)), half_ulp, ("d",))
+    q, k, v = make(2, rows // 8, 8, 64), make(2, rows // 8, 2, 64), make(2, rows // 8, 2, 64)
+    expected, size = attention(*f64(q, k, v))
+    ok &= visit(place, "attention", [q, k, v], expected, half_ulp, size=size, causal=True)
     return ok
 
 
