@@ -63,7 +63,7 @@ constexpr Requirement kAttentionRequire[] = {
     {"heads must be a multiple of kv_heads", " kv_heads heads "},
     {"head_dim must be 1 to 1024, and v_dim at most 1024", " head_dim v_dim "},
     {"page_table needs kv_len", "  "},
-    {"cu_kv and kv_len exclude each other", "  "},
+    {"cu_kv excludes kv_len and page_table", "  "},
     {"with cu_kv k and v must be one page", " pages "},
     {"cu_q and cu_kv must have one entry more than there are sequences", " cu_len batch "},
     {"without cu_kv and page_table k must have a page for each sequence", " pages batch "},
@@ -78,7 +78,7 @@ static const Requirement* require_attention(const void* args) {
   if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return &kAttentionRequire[0];
   if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return &kAttentionRequire[1];
   if (!((!present(a.page_table) || present(a.kv_len)))) return &kAttentionRequire[2];
-  if (!((!present(a.cu_kv) || !present(a.kv_len)))) return &kAttentionRequire[3];
+  if (!((!present(a.cu_kv) || !(present(a.kv_len) || present(a.page_table))))) return &kAttentionRequire[3];
   if (!((!present(a.cu_kv) || (a.pages == int64_t{1})))) return &kAttentionRequire[4];
   if (!((!(present(a.cu_q) || present(a.cu_kv)) || (a.cu_len == (a.batch + int64_t{1}))))) return &kAttentionRequire[5];
   if (!((present(a.cu_kv) || present(a.page_table) || (a.pages == a.batch)))) return &kAttentionRequire[6];

@@ -405,9 +405,9 @@ def attention(
 ) -> Any:
     """y = softmax(s) v for every token and head of q, s the scores of the keys that it sees (schema/attention.toml has
     the rule). q's tokens are those of all sequences, one after the other: cu_q says where each begins; without it
-    all have as many. K and V: packed like q (cu_kv; one page holds them all), paged (page_table, kv_len), or a page
-    for each sequence, of which the first kv_len tokens count (absent: all). lse: natural log of the sum of exp(s),
-    a sink counted.
+    all have as many, and q's last leading dim is the tokens of one sequence, or of all. K and V: packed like q
+    (cu_kv; one page holds them all), paged (page_table, kv_len), or a page for each sequence, of which the first
+    kv_len tokens count (absent: all). lse: natural log of the sum of exp(s), a sink counted.
 
     q: in T[..., heads, head_dim]
     k: in T[pages, page_size, kv_heads, head_dim]
