@@ -39,6 +39,12 @@ class TorchArrays:
     def f64(self, x):
         return x.to(self.torch.float64)
 
+    def to_numpy(self, x):
+        return x.cpu().numpy()
+
+    def from_numpy(self, x):
+        return self.torch.from_numpy(x).to(self.device)
+
     def round(self, x, dtype):
         """x as it reads after being stored as dtype."""
         return x.to(self.torch.float32).to(self.dtypes[dtype]).to(self.torch.float64)
@@ -82,6 +88,12 @@ class NumpyArrays:
 
     def f64(self, x):
         return x.astype(self.xp.float64)
+
+    def to_numpy(self, x):
+        return x
+
+    def from_numpy(self, x):
+        return x
 
     def round(self, x, dtype):
         return x.astype(self.xp.float32).astype(self.dtypes[dtype]).astype(self.xp.float64)

@@ -16,7 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from einkorn_gen import schema  # noqa: E402
 
 MAX_LINES = 600
-VARIABLES = {"EINKORN_LOG", "EINKORN_KERNEL", "EINKORN_THREADS", "EINKORN_TABLE", "EINKORN_TEST_LEVEL"}
+VARIABLES = {"EINKORN_LOG", "EINKORN_KERNEL", "EINKORN_THREADS", "EINKORN_TEST_LEVEL"}
 FOLDERS = (".ci", "bench", "bindings", "cmake", "docs", "examples", "include", "schema", "src", "tests", "tools")
 CODE = {".c", ".h", ".cpp", ".cu", ".cuh", ".py", ".sh", ".cmake", ".map", ".in"}
 SKIP = {"__pycache__", "build", "results", ".venv"}

@@ -67,7 +67,8 @@ check_tools() { # <1 if a venv is needed>
   command -v ninja >/dev/null || missing+=(ninja-build)
   python="$(find_python)"
   if [ -z "$python" ]; then
-    command -v python3 >/dev/null && die "Python 3.11 or newer is needed; python3 here is $(python3 -V 2>&1)"
+    command -v python3 >/dev/null && die "Python 3.11 or newer is needed; python3 here is $(python3 -V 2>&1). Install a newer
+  one beside it, for example the packages python3.12 python3.12-dev python3.12-venv"
     missing+=(python3 python3-dev python3-venv)
   else
     "$python" -c 'import os, sys, sysconfig

@@ -65,13 +65,19 @@ def routes(family, root=ROOT):
 
 
 def family_hash(family, stage, root=ROOT):
-    """Of what a result of this stage depends on. A changed test or case is a test or case that has not run."""
+    """Of what a result of this stage depends on. A changed test or case is a test or case that has not run. How cases are
+    timed and shown (bench/*.py) is left out: a result says what was timed when it was."""
     shared = [p for p in files(*SHARED, root=root) if root / TABLES not in p.parents]
     if family == CORE:
-        return digest(shared, root)
+        tests = [p for p in files("tests", root=root) if p.parent.parent != root / "tests" / "ops"]
+        return digest(sorted([*shared, *tests, *files("bindings", root=root)]), root)
     own = files(f"src/ops/{family}", root=root)
-    asked = f"bench/cases/{family}.toml" if stage == "bench" else f"tests/ops/{family}"
-    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", asked, root=root)])
+    asked = (
+        [f"bench/cases/{family}.toml"]
+        if stage == "bench"
+        else [f"tests/ops/{family}", "tests/harness", "tests/conftest.py"]
+    )
+    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", *asked, root=root)])
     return digest(paths, root, routes(family, root) if stage == "bench" else "")
 
 

@@ -278,9 +278,9 @@ EK_API ek_status ek_geglu_backward_workspace(ek_context* context, const ek_geglu
 
 /* y = softmax(s) v for every token and head of q, s the scores of the keys that it sees (schema/attention.toml has
  * the rule). q's tokens are those of all sequences, one after the other: cu_q says where each begins; without it
- * all have as many, whatever dims they are divided into. K and V: packed like q (cu_kv; one page holds them all),
- * paged (page_table, kv_len), or a page for each sequence, of which the first kv_len tokens count (absent: all).
- * lse: natural log of the sum of exp(s), a sink counted. */
+ * all have as many, and q's last leading dim is the tokens of one sequence, or of all. K and V: packed like q
+ * (cu_kv; one page holds them all), paged (page_table, kv_len), or a page for each sequence, of which the first
+ * kv_len tokens count (absent: all). lse: natural log of the sum of exp(s), a sink counted. */
 typedef struct ek_attention_args {
   uint32_t struct_size;
   uint32_t reserved;

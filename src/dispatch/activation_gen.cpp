@@ -173,10 +173,14 @@ static void derive_swiglu(void* args) {
   SwigluArgs& a = *static_cast<SwigluArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_swiglu(const void* args) {
+constexpr Requirement kSwigluRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_swiglu(const void* args) {
   const SwigluArgs& a = *static_cast<const SwigluArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kSwigluRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kSwigluRequire[1];
   return nullptr;
 }
 extern const OpSpec kSwigluSpec;
@@ -226,10 +230,14 @@ static void derive_geglu(void* args) {
   GegluArgs& a = *static_cast<GegluArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_geglu(const void* args) {
+constexpr Requirement kGegluRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_geglu(const void* args) {
   const GegluArgs& a = *static_cast<const GegluArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kGegluRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kGegluRequire[1];
   return nullptr;
 }
 extern const OpSpec kGegluSpec;
@@ -280,10 +288,14 @@ static void derive_reglu(void* args) {
   RegluArgs& a = *static_cast<RegluArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_reglu(const void* args) {
+constexpr Requirement kRegluRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_reglu(const void* args) {
   const RegluArgs& a = *static_cast<const RegluArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kRegluRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kRegluRequire[1];
   return nullptr;
 }
 extern const OpSpec kRegluSpec;
@@ -323,8 +335,8 @@ constexpr DtypeSpec kSwigluClampedDtypes[] = {
 };
 constexpr AttrSpec kSwigluClampedAttrs[] = {
     {"layout", offsetof(ek_swiglu_clamped_args, layout), offsetof(SwigluClampedArgs, layout), kAttrEnum, kEnumGateLayout, 3},
-    {"alpha", offsetof(ek_swiglu_clamped_args, alpha), offsetof(SwigluClampedArgs, alpha), kAttr4, nullptr, 0},
-    {"limit", offsetof(ek_swiglu_clamped_args, limit), offsetof(SwigluClampedArgs, limit), kAttr4, nullptr, 0},
+    {"alpha", offsetof(ek_swiglu_clamped_args, alpha), offsetof(SwigluClampedArgs, alpha), kAttrF32, nullptr, 0},
+    {"limit", offsetof(ek_swiglu_clamped_args, limit), offsetof(SwigluClampedArgs, limit), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kSwigluClampedAlias[] = {
     {2, 0},
@@ -334,10 +346,14 @@ static void derive_swiglu_clamped(void* args) {
   SwigluClampedArgs& a = *static_cast<SwigluClampedArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_swiglu_clamped(const void* args) {
+constexpr Requirement kSwigluClampedRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_swiglu_clamped(const void* args) {
   const SwigluClampedArgs& a = *static_cast<const SwigluClampedArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kSwigluClampedRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kSwigluClampedRequire[1];
   return nullptr;
 }
 extern const OpSpec kSwigluClampedSpec;
@@ -389,10 +405,14 @@ static void derive_gelu_gate(void* args) {
   GeluGateArgs& a = *static_cast<GeluGateArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_gelu_gate(const void* args) {
+constexpr Requirement kGeluGateRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_gelu_gate(const void* args) {
   const GeluGateArgs& a = *static_cast<const GeluGateArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kGeluGateRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kGeluGateRequire[1];
   return nullptr;
 }
 extern const OpSpec kGeluGateSpec;
@@ -437,18 +457,23 @@ constexpr DtypeSpec kSwigluQuantDtypes[] = {
 };
 constexpr AttrSpec kSwigluQuantAttrs[] = {
     {"layout", offsetof(ek_swiglu_quant_args, layout), offsetof(SwigluQuantArgs, layout), kAttrEnum, kEnumGateLayout, 3},
-    {"group", offsetof(ek_swiglu_quant_args, group), offsetof(SwigluQuantArgs, group), kAttr4, nullptr, 0},
+    {"group", offsetof(ek_swiglu_quant_args, group), offsetof(SwigluQuantArgs, group), kAttrI32, nullptr, 0},
 };
 static void derive_swiglu_quant(void* args) {
   SwigluQuantArgs& a = *static_cast<SwigluQuantArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
   a.groups = ((a.group > int64_t{0}) ? ceil_div(a.dim, a.group) : int64_t{1});
 }
-static const char* require_swiglu_quant(const void* args) {
+constexpr Requirement kSwigluQuantRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+    {"group must be 0 (one scale for each row) or positive", " group "},
+};
+static const Requirement* require_swiglu_quant(const void* args) {
   const SwigluQuantArgs& a = *static_cast<const SwigluQuantArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
-  if (!((a.group >= int64_t{0}))) return "group must be 0 (one scale for each row) or positive";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kSwigluQuantRequire[0];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kSwigluQuantRequire[1];
+  if (!((a.group >= int64_t{0}))) return &kSwigluQuantRequire[2];
   return nullptr;
 }
 extern const OpSpec kSwigluQuantSpec;
@@ -581,11 +606,16 @@ static void derive_swiglu_backward(void* args) {
   SwigluBackwardArgs& a = *static_cast<SwigluBackwardArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_swiglu_backward(const void* args) {
+constexpr Requirement kSwigluBackwardRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"dup is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_swiglu_backward(const void* args) {
   const SwigluBackwardArgs& a = *static_cast<const SwigluBackwardArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!((present(a.dup) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "dup is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kSwigluBackwardRequire[0];
+  if (!((present(a.dup) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kSwigluBackwardRequire[1];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kSwigluBackwardRequire[2];
   return nullptr;
 }
 extern const OpSpec kSwigluBackwardSpec;
@@ -641,11 +671,16 @@ static void derive_geglu_backward(void* args) {
   GegluBackwardArgs& a = *static_cast<GegluBackwardArgs*>(args);
   a.dim = ((a.layout == EK_GATE_LAYOUT_SEPARATE) ? a.width : floor_div(a.width, int64_t{2}));
 }
-static const char* require_geglu_backward(const void* args) {
+constexpr Requirement kGegluBackwardRequire[] = {
+    {"up is given exactly when layout is separate", " layout separate "},
+    {"dup is given exactly when layout is separate", " layout separate "},
+    {"the last dimension of x must be even: it holds gate and up", " layout separate width "},
+};
+static const Requirement* require_geglu_backward(const void* args) {
   const GegluBackwardArgs& a = *static_cast<const GegluBackwardArgs*>(args);
-  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "up is given exactly when layout is separate";
-  if (!((present(a.dup) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return "dup is given exactly when layout is separate";
-  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "the last dimension of x must be even: it holds gate and up";
+  if (!((present(a.up) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kGegluBackwardRequire[0];
+  if (!((present(a.dup) == (a.layout == EK_GATE_LAYOUT_SEPARATE)))) return &kGegluBackwardRequire[1];
+  if (!(((a.layout == EK_GATE_LAYOUT_SEPARATE) || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kGegluBackwardRequire[2];
   return nullptr;
 }
 extern const OpSpec kGegluBackwardSpec;

@@ -48,10 +48,10 @@ constexpr DtypeSpec kAttentionDtypes[] = {
 };
 constexpr AttrSpec kAttentionAttrs[] = {
     {"causal", offsetof(ek_attention_args, causal), offsetof(AttentionArgs, causal), kAttrBool, nullptr, 0},
-    {"window_left", offsetof(ek_attention_args, window_left), offsetof(AttentionArgs, window_left), kAttr4, nullptr, 0},
-    {"window_right", offsetof(ek_attention_args, window_right), offsetof(AttentionArgs, window_right), kAttr4, nullptr, 0},
-    {"softcap", offsetof(ek_attention_args, softcap), offsetof(AttentionArgs, softcap), kAttr4, nullptr, 0},
-    {"scale", offsetof(ek_attention_args, scale), offsetof(AttentionArgs, scale), kAttr4, nullptr, 0},
+    {"window_left", offsetof(ek_attention_args, window_left), offsetof(AttentionArgs, window_left), kAttrI32, nullptr, 0},
+    {"window_right", offsetof(ek_attention_args, window_right), offsetof(AttentionArgs, window_right), kAttrI32, nullptr, 0},
+    {"softcap", offsetof(ek_attention_args, softcap), offsetof(AttentionArgs, softcap), kAttrF32, nullptr, 0},
+    {"scale", offsetof(ek_attention_args, scale), offsetof(AttentionArgs, scale), kAttrF32, nullptr, 0},
 };
 static void derive_attention(void* args) {
   AttentionArgs& a = *static_cast<AttentionArgs*>(args);
@@ -59,19 +59,34 @@ static void derive_attention(void* args) {
   a.q_len = floor_div(a.rows, most(a.batch, int64_t{1}));
   a.max_kv = (present(a.cu_kv) ? floor_div(a.page_size, most(a.batch, int64_t{1})) : (present(a.page_table) ? (a.page_size * a.max_pages) : a.page_size));
 }
-static const char* require_attention(const void* args) {
+constexpr Requirement kAttentionRequire[] = {
+    {"heads must be a multiple of kv_heads", " kv_heads heads "},
+    {"head_dim must be 1 to 1024, and v_dim at most 1024", " head_dim v_dim "},
+    {"page_table needs kv_len", "  "},
+    {"cu_kv excludes kv_len and page_table", "  "},
+    {"with cu_kv k and v must be one page", " pages "},
+    {"cu_q and cu_kv must have one entry more than there are sequences", " cu_len batch "},
+    {"without cu_kv and page_table k must have a page for each sequence", " pages batch "},
+    {"without cu_q every sequence must have as many tokens of q", " rows q_len batch "},
+    {"without cu_q the last leading dimension of q must be the tokens of one sequence, or of all", " rows batch last_lead q_len "},
+    {"prefix_len needs causal", " causal "},
+    {"softcap must be 0 (off) or positive", " softcap "},
+    {"scale must be 0 (1 / sqrt(head_dim)) or positive", " scale "},
+};
+static const Requirement* require_attention(const void* args) {
   const AttentionArgs& a = *static_cast<const AttentionArgs*>(args);
-  if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return "heads must be a multiple of kv_heads";
-  if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return "head_dim must be 1 to 1024, and v_dim at most 1024";
-  if (!((!present(a.page_table) || present(a.kv_len)))) return "page_table needs kv_len";
-  if (!((!present(a.cu_kv) || !(present(a.kv_len) || present(a.page_table))))) return "cu_kv excludes kv_len and page_table";
-  if (!((!present(a.cu_kv) || (a.pages == int64_t{1})))) return "with cu_kv k and v must be one page";
-  if (!((!(present(a.cu_q) || present(a.cu_kv)) || (a.cu_len == (a.batch + int64_t{1}))))) return "cu_q and cu_kv must have one entry more than there are sequences";
-  if (!((present(a.cu_kv) || present(a.page_table) || (a.pages == a.batch)))) return "without cu_kv and page_table k must have a page for each sequence";
-  if (!((present(a.cu_q) || (a.rows == (a.q_len * a.batch))))) return "without cu_q every sequence must have as many tokens of q";
-  if (!((!present(a.prefix_len) || a.causal))) return "prefix_len needs causal";
-  if (!((a.softcap >= int64_t{0}))) return "softcap must be 0 (off) or positive";
-  if (!((a.scale >= int64_t{0}))) return "scale must be 0 (1 / sqrt(head_dim)) or positive";
+  if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return &kAttentionRequire[0];
+  if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return &kAttentionRequire[1];
+  if (!((!present(a.page_table) || present(a.kv_len)))) return &kAttentionRequire[2];
+  if (!((!present(a.cu_kv) || !(present(a.kv_len) || present(a.page_table))))) return &kAttentionRequire[3];
+  if (!((!present(a.cu_kv) || (a.pages == int64_t{1})))) return &kAttentionRequire[4];
+  if (!((!(present(a.cu_q) || present(a.cu_kv)) || (a.cu_len == (a.batch + int64_t{1}))))) return &kAttentionRequire[5];
+  if (!((present(a.cu_kv) || present(a.page_table) || (a.pages == a.batch)))) return &kAttentionRequire[6];
+  if (!((present(a.cu_q) || (a.rows == (a.q_len * a.batch))))) return &kAttentionRequire[7];
+  if (!((present(a.cu_q) || (a.rows == int64_t{0}) || (a.batch == int64_t{1}) || ((a.lead ? a.q.shape[a.lead - 1] : int64_t{1}) == a.rows) || ((a.lead ? a.q.shape[a.lead - 1] : int64_t{1}) == a.q_len)))) return &kAttentionRequire[8];
+  if (!((!present(a.prefix_len) || a.causal))) return &kAttentionRequire[9];
+  if (!((a.softcap >= int64_t{0}))) return &kAttentionRequire[10];
+  if (!((a.scale >= int64_t{0}))) return &kAttentionRequire[11];
   return nullptr;
 }
 extern const OpSpec kAttentionSpec;
@@ -163,25 +178,35 @@ constexpr ek_dtype kAttentionDecodeCombos[] = {
 };
 constexpr AttrSpec kAttentionDecodeAttrs[] = {
     {"causal", offsetof(ek_attention_decode_args, causal), offsetof(AttentionDecodeArgs, causal), kAttrBool, nullptr, 0},
-    {"window_left", offsetof(ek_attention_decode_args, window_left), offsetof(AttentionDecodeArgs, window_left), kAttr4, nullptr, 0},
-    {"window_right", offsetof(ek_attention_decode_args, window_right), offsetof(AttentionDecodeArgs, window_right), kAttr4, nullptr, 0},
-    {"softcap", offsetof(ek_attention_decode_args, softcap), offsetof(AttentionDecodeArgs, softcap), kAttr4, nullptr, 0},
-    {"scale", offsetof(ek_attention_decode_args, scale), offsetof(AttentionDecodeArgs, scale), kAttr4, nullptr, 0},
+    {"window_left", offsetof(ek_attention_decode_args, window_left), offsetof(AttentionDecodeArgs, window_left), kAttrI32, nullptr, 0},
+    {"window_right", offsetof(ek_attention_decode_args, window_right), offsetof(AttentionDecodeArgs, window_right), kAttrI32, nullptr, 0},
+    {"softcap", offsetof(ek_attention_decode_args, softcap), offsetof(AttentionDecodeArgs, softcap), kAttrF32, nullptr, 0},
+    {"scale", offsetof(ek_attention_decode_args, scale), offsetof(AttentionDecodeArgs, scale), kAttrF32, nullptr, 0},
 };
 static void derive_attention_decode(void* args) {
   AttentionDecodeArgs& a = *static_cast<AttentionDecodeArgs*>(args);
   a.max_kv = (present(a.page_table) ? (a.page_size * a.max_pages) : a.page_size);
 }
-static const char* require_attention_decode(const void* args) {
+constexpr Requirement kAttentionDecodeRequire[] = {
+    {"q_len must be 1 to 8", " q_len "},
+    {"heads must be a multiple of kv_heads", " kv_heads heads "},
+    {"head_dim must be 1 to 1024, and v_dim at most 1024", " head_dim v_dim "},
+    {"without page_table k must have a page for each sequence", " pages batch "},
+    {"only e4m3 and i8 have scales", "  "},
+    {"prefix_len needs causal", " causal "},
+    {"softcap must be 0 (off) or positive", " softcap "},
+    {"scale must be 0 (1 / sqrt(head_dim)) or positive", " scale "},
+};
+static const Requirement* require_attention_decode(const void* args) {
   const AttentionDecodeArgs& a = *static_cast<const AttentionDecodeArgs*>(args);
-  if (!(((a.q_len >= int64_t{1}) && (a.q_len <= int64_t{8})))) return "q_len must be 1 to 8";
-  if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return "heads must be a multiple of kv_heads";
-  if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return "head_dim must be 1 to 1024, and v_dim at most 1024";
-  if (!((present(a.page_table) || (a.pages == a.batch)))) return "without page_table k must have a page for each sequence";
-  if (!(((int64_t{dtype_bytes(a.K)} == int64_t{1}) || !(present(a.k_scale) || present(a.v_scale))))) return "only e4m3 and i8 have scales";
-  if (!((!present(a.prefix_len) || a.causal))) return "prefix_len needs causal";
-  if (!((a.softcap >= int64_t{0}))) return "softcap must be 0 (off) or positive";
-  if (!((a.scale >= int64_t{0}))) return "scale must be 0 (1 / sqrt(head_dim)) or positive";
+  if (!(((a.q_len >= int64_t{1}) && (a.q_len <= int64_t{8})))) return &kAttentionDecodeRequire[0];
+  if (!(((a.kv_heads > int64_t{0}) && (remainder(a.heads, a.kv_heads) == int64_t{0})))) return &kAttentionDecodeRequire[1];
+  if (!(((a.head_dim > int64_t{0}) && (a.head_dim <= int64_t{1024}) && (a.v_dim <= int64_t{1024})))) return &kAttentionDecodeRequire[2];
+  if (!((present(a.page_table) || (a.pages == a.batch)))) return &kAttentionDecodeRequire[3];
+  if (!(((int64_t{dtype_bytes(a.K)} == int64_t{1}) || !(present(a.k_scale) || present(a.v_scale))))) return &kAttentionDecodeRequire[4];
+  if (!((!present(a.prefix_len) || a.causal))) return &kAttentionDecodeRequire[5];
+  if (!((a.softcap >= int64_t{0}))) return &kAttentionDecodeRequire[6];
+  if (!((a.scale >= int64_t{0}))) return &kAttentionDecodeRequire[7];
   return nullptr;
 }
 extern const OpSpec kAttentionDecodeSpec;

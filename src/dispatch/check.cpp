@@ -32,6 +32,19 @@ struct ShapeText {
   }
 };
 
+// "bf16", or what an unknown dtype consists of.
+struct DtypeText {
+  char text[64];
+  explicit DtypeText(ek_dtype t) {
+    const char* name = ek_dtype_name(t);
+    if (std::strcmp(name, "unknown") != 0)
+      std::snprintf(text, sizeof text, "%s", name);
+    else
+      std::snprintf(text, sizeof text, "of an unknown dtype (code %u, %d bits, %u lanes)", t & 0xff, dtype_bits(t),
+                    t >> 16);
+  }
+};
+
 template <class T>
 T& field(void* base, size_t offset) {
   return *reinterpret_cast<T*>(static_cast<char*>(base) + offset);
@@ -55,7 +68,7 @@ class Checker {
     if (spec_.lead_to >= 0) write_lead();
     if (spec_.derive) spec_.derive(args_);
     if (spec_.require)
-      if (const char* sentence = spec_.require(args_)) return refuse("%s: %s", spec_.name, sentence);
+      if (const Requirement* broken = spec_.require(args_)) return refuse_requirement(*broken);
     if (spec_.derive) EK_CHECKED(check_derived());
     EK_CHECKED(check_overlap());
     *empty = outputs_empty();
@@ -86,7 +99,7 @@ class Checker {
   ek_status read_attrs() {
     for (int i = 0; i < spec_.attr_count; ++i) {
       const AttrSpec& a = spec_.attrs[i];
-      if (a.kind == kAttr8) {
+      if (a.kind == kAttrF64 || a.kind == kAttrI64) {
         field<int64_t>(args_, a.to) = field<int64_t>(public_, a.from);
         continue;
       }
@@ -245,13 +258,13 @@ class Checker {
   ek_status check_dtype(const TensorSpec& t, const char* name, ek_dtype have) {
     if (t.dtype_var < 0) {
       if (have == t.dtype) return EK_STATUS_OK;
-      return refuse("%s: %s is %s, expected %s", spec_.name, name, ek_dtype_name(have), ek_dtype_name(t.dtype));
+      return refuse("%s: %s is %s, expected %s", spec_.name, name, DtypeText(have).text, ek_dtype_name(t.dtype));
     }
     const DtypeSpec& var = spec_.dtypes[t.dtype_var];
     ek_dtype& bound = field<ek_dtype>(args_, var.to);
-    if (bound == have) return EK_STATUS_OK;
+    if (bound && bound == have) return EK_STATUS_OK;
     if (bound)
-      return refuse("%s: %s is %s, expected %s (as %s)", spec_.name, name, ek_dtype_name(have), ek_dtype_name(bound),
+      return refuse("%s: %s is %s, expected %s (as %s)", spec_.name, name, DtypeText(have).text, ek_dtype_name(bound),
                     dtype_from_[t.dtype_var]);
     for (int i = 0; i < var.count; ++i)
       if (var.allowed[i] == have) {
@@ -264,7 +277,7 @@ class Checker {
       const size_t used = std::strlen(names);
       std::snprintf(names + used, sizeof names - used, "%s%s", i ? ", " : "", ek_dtype_name(var.allowed[i]));
     }
-    return refuse("%s: %s is %s, expected one of %s", spec_.name, name, ek_dtype_name(have), names);
+    return refuse("%s: %s is %s, expected one of %s", spec_.name, name, DtypeText(have).text, names);
   }
 
   ek_status check_strides(const TensorSpec& t, const char* name, const Tensor& tensor) {
@@ -355,13 +368,51 @@ class Checker {
         match &= field<ek_dtype>(args_, spec_.dtypes[v].to) == spec_.combos[c * spec_.dtype_count + v];
       if (match) return EK_STATUS_OK;
     }
-    char have[128] = "";
+    // "T = bf16, K = f32, expected (f16, f16), (bf16, bf16) or ..."
+    char have[128] = "", allowed[512] = "";
     for (int v = 0; v < spec_.dtype_count; ++v) {
       const size_t used = std::strlen(have);
       std::snprintf(have + used, sizeof have - used, "%s%s = %s", v ? ", " : "", spec_.dtypes[v].name,
                     ek_dtype_name(field<ek_dtype>(args_, spec_.dtypes[v].to)));
     }
-    return refuse("%s: %s is not one of the combinations of dtypes listed in docs/ops.md", spec_.name, have);
+    for (int i = 0; i < spec_.combo_count * spec_.dtype_count; ++i) {
+      const size_t used = std::strlen(allowed);
+      const int v = i % spec_.dtype_count;
+      std::snprintf(allowed + used, sizeof allowed - used, "%s%s%s",
+                    v   ? ", "
+                    : i ? ", ("
+                        : "(",
+                    ek_dtype_name(spec_.combos[i]), v == spec_.dtype_count - 1 ? ")" : "");
+    }
+    return refuse("%s: %s, expected one of %s", spec_.name, have, allowed);
+  }
+
+  // "x must be a multiple of y (x = 30, y = 4)"
+  ek_status refuse_requirement(const Requirement& broken) {
+    char values[512] = "";
+    const auto add = [&](const char* name, const char* format, auto value) {
+      char word[96];
+      std::snprintf(word, sizeof word, " %s ", name);
+      if (!std::strstr(broken.names, word)) return;
+      size_t used = std::strlen(values);
+      std::snprintf(values + used, sizeof values - used, "%s%s = ", used ? ", " : "", name);
+      used = std::strlen(values);
+      std::snprintf(values + used, sizeof values - used, format, value);
+    };
+    if (spec_.rows_to >= 0)
+      add("rows", "%lld", static_cast<long long>(field<int64_t>(args_, static_cast<size_t>(spec_.rows_to))));
+    for (int i = 0; i < spec_.dim_count; ++i)
+      add(spec_.dims[i].name, "%lld", static_cast<long long>(field<int64_t>(args_, spec_.dims[i].to)));
+    for (int i = 0; i < spec_.attr_count; ++i) {
+      const AttrSpec& a = spec_.attrs[i];
+      if (a.kind == kAttrF32) add(a.name, "%g", static_cast<double>(field<float>(args_, a.to)));
+      if (a.kind == kAttrF64) add(a.name, "%g", field<double>(args_, a.to));
+      if (a.kind == kAttrI32) add(a.name, "%d", field<int32_t>(args_, a.to));
+      if (a.kind == kAttrI64) add(a.name, "%lld", static_cast<long long>(field<int64_t>(args_, a.to)));
+      if (a.kind == kAttrBool) add(a.name, "%d", field<bool>(args_, a.to) ? 1 : 0);
+      if (a.kind == kAttrEnum) add(a.name, "%s", a.values[field<int32_t>(args_, a.to)]);
+    }
+    return refuse(*values ? "%s: %s (%s)" : "%s: %s", spec_.name, broken.sentence, values);
   }
 
   ek_status check_derived() {

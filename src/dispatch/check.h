@@ -9,7 +9,7 @@ namespace ek {
 
 enum : uint8_t { kIn, kInout, kOut };
 enum : uint8_t { kOptional = 1, kStrided = 2, kHost = 4, kList = 8 };
-enum : uint8_t { kAttr4, kAttr8, kAttrBool, kAttrEnum };  // 4 or 8 bytes to copy, or a checked int32_t
+enum : uint8_t { kAttrF32, kAttrI32, kAttrF64, kAttrI64, kAttrBool, kAttrEnum };  // the last two: a checked int32_t
 
 struct TensorSpec {
   const char* name;
@@ -50,6 +50,11 @@ struct AliasSpec {
   int8_t out, in;
 };
 
+struct Requirement {
+  const char* sentence;
+  const char* names;  // the dims and attributes that it is about, with a space around each
+};
+
 struct OpSpec {
   const char* name;
   const void* defaults;       // a public struct as its initialiser makes it
@@ -68,7 +73,7 @@ struct OpSpec {
   int alias_count;
   int lead_to, rows_to;  // offsets in the Args, or -1
   void (*derive)(void* args);
-  const char* (*require)(const void* args);  // the sentence that does not hold, or null
+  const Requirement* (*require)(const void* args);  // the one that does not hold, or null
 };
 
 // Reads `public_args` (a struct that starts with struct_size) into `args`. *empty: there is nothing to write.

@@ -98,7 +98,7 @@ constexpr DtypeSpec kScaleDtypes[] = {
     {"T", offsetof(ScaleArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kScaleAttrs[] = {
-    {"alpha", offsetof(ek_scale_args, alpha), offsetof(ScaleArgs, alpha), kAttr4, nullptr, 0},
+    {"alpha", offsetof(ek_scale_args, alpha), offsetof(ScaleArgs, alpha), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kScaleAlias[] = {
     {2, 0},
@@ -135,8 +135,8 @@ constexpr DtypeSpec kAxpbyDtypes[] = {
     {"T", offsetof(AxpbyArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kAxpbyAttrs[] = {
-    {"alpha", offsetof(ek_axpby_args, alpha), offsetof(AxpbyArgs, alpha), kAttr4, nullptr, 0},
-    {"beta", offsetof(ek_axpby_args, beta), offsetof(AxpbyArgs, beta), kAttr4, nullptr, 0},
+    {"alpha", offsetof(ek_axpby_args, alpha), offsetof(AxpbyArgs, alpha), kAttrF32, nullptr, 0},
+    {"beta", offsetof(ek_axpby_args, beta), offsetof(AxpbyArgs, beta), kAttrF32, nullptr, 0},
 };
 extern const OpSpec kAxpbySpec;
 const OpSpec kAxpbySpec = {"axpby", &kAxpbyDefaults, 32, 32, kAxpbyTensors, 2, kAxpbyDims, 1, kAxpbyDtypes, 1, nullptr, 0, kAxpbyAttrs, 2, nullptr, 0, offsetof(AxpbyArgs, lead), offsetof(AxpbyArgs, rows), nullptr, nullptr};
@@ -201,14 +201,17 @@ constexpr DtypeSpec kSoftcapDtypes[] = {
     {"T", offsetof(SoftcapArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kSoftcapAttrs[] = {
-    {"cap", offsetof(ek_softcap_args, cap), offsetof(SoftcapArgs, cap), kAttr4, nullptr, 0},
+    {"cap", offsetof(ek_softcap_args, cap), offsetof(SoftcapArgs, cap), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kSoftcapAlias[] = {
     {1, 0},
 };
-static const char* require_softcap(const void* args) {
+constexpr Requirement kSoftcapRequire[] = {
+    {"cap must be positive", " cap "},
+};
+static const Requirement* require_softcap(const void* args) {
   const SoftcapArgs& a = *static_cast<const SoftcapArgs*>(args);
-  if (!((a.cap > int64_t{0}))) return "cap must be positive";
+  if (!((a.cap > int64_t{0}))) return &kSoftcapRequire[0];
   return nullptr;
 }
 extern const OpSpec kSoftcapSpec;

@@ -39,16 +39,19 @@ constexpr ek_dtype kGemmCombos[] = {
     EK_DTYPE_BF16, EK_DTYPE_F32,
 };
 constexpr AttrSpec kGemmAttrs[] = {
-    {"alpha", offsetof(ek_gemm_args, alpha), offsetof(GemmArgs, alpha), kAttr4, nullptr, 0},
-    {"beta", offsetof(ek_gemm_args, beta), offsetof(GemmArgs, beta), kAttr4, nullptr, 0},
+    {"alpha", offsetof(ek_gemm_args, alpha), offsetof(GemmArgs, alpha), kAttrF32, nullptr, 0},
+    {"beta", offsetof(ek_gemm_args, beta), offsetof(GemmArgs, beta), kAttrF32, nullptr, 0},
     {"constant_b", offsetof(ek_gemm_args, constant_b), offsetof(GemmArgs, constant_b), kAttrBool, nullptr, 0},
 };
 constexpr AliasSpec kGemmAlias[] = {
     {3, 2},
 };
-static const char* require_gemm(const void* args) {
+constexpr Requirement kGemmRequire[] = {
+    {"a beta other than 0 needs c", " beta "},
+};
+static const Requirement* require_gemm(const void* args) {
   const GemmArgs& a = *static_cast<const GemmArgs*>(args);
-  if (!(((a.beta == int64_t{0}) || present(a.c)))) return "a beta other than 0 needs c";
+  if (!(((a.beta == int64_t{0}) || present(a.c)))) return &kGemmRequire[0];
   return nullptr;
 }
 extern const OpSpec kGemmSpec;
@@ -102,16 +105,19 @@ constexpr ek_dtype kGemmBatchedCombos[] = {
     EK_DTYPE_BF16, EK_DTYPE_F32,
 };
 constexpr AttrSpec kGemmBatchedAttrs[] = {
-    {"alpha", offsetof(ek_gemm_batched_args, alpha), offsetof(GemmBatchedArgs, alpha), kAttr4, nullptr, 0},
-    {"beta", offsetof(ek_gemm_batched_args, beta), offsetof(GemmBatchedArgs, beta), kAttr4, nullptr, 0},
+    {"alpha", offsetof(ek_gemm_batched_args, alpha), offsetof(GemmBatchedArgs, alpha), kAttrF32, nullptr, 0},
+    {"beta", offsetof(ek_gemm_batched_args, beta), offsetof(GemmBatchedArgs, beta), kAttrF32, nullptr, 0},
     {"constant_b", offsetof(ek_gemm_batched_args, constant_b), offsetof(GemmBatchedArgs, constant_b), kAttrBool, nullptr, 0},
 };
 constexpr AliasSpec kGemmBatchedAlias[] = {
     {3, 2},
 };
-static const char* require_gemm_batched(const void* args) {
+constexpr Requirement kGemmBatchedRequire[] = {
+    {"a beta other than 0 needs c", " beta "},
+};
+static const Requirement* require_gemm_batched(const void* args) {
   const GemmBatchedArgs& a = *static_cast<const GemmBatchedArgs*>(args);
-  if (!(((a.beta == int64_t{0}) || present(a.c)))) return "a beta other than 0 needs c";
+  if (!(((a.beta == int64_t{0}) || present(a.c)))) return &kGemmBatchedRequire[0];
   return nullptr;
 }
 extern const OpSpec kGemmBatchedSpec;
@@ -169,7 +175,7 @@ constexpr ek_dtype kGemmEpilogueCombos[] = {
 constexpr AttrSpec kGemmEpilogueAttrs[] = {
     {"act", offsetof(ek_gemm_epilogue_args, act), offsetof(GemmEpilogueArgs, act), kAttrEnum, kEnumActivation, 6},
     {"gated", offsetof(ek_gemm_epilogue_args, gated), offsetof(GemmEpilogueArgs, gated), kAttrBool, nullptr, 0},
-    {"out_scale", offsetof(ek_gemm_epilogue_args, out_scale), offsetof(GemmEpilogueArgs, out_scale), kAttr4, nullptr, 0},
+    {"out_scale", offsetof(ek_gemm_epilogue_args, out_scale), offsetof(GemmEpilogueArgs, out_scale), kAttrF32, nullptr, 0},
     {"constant_b", offsetof(ek_gemm_epilogue_args, constant_b), offsetof(GemmEpilogueArgs, constant_b), kAttrBool, nullptr, 0},
 };
 constexpr AliasSpec kGemmEpilogueAlias[] = {
@@ -179,9 +185,12 @@ static void derive_gemm_epilogue(void* args) {
   GemmEpilogueArgs& a = *static_cast<GemmEpilogueArgs*>(args);
   a.n_out = (a.gated ? floor_div(a.n, int64_t{2}) : a.n);
 }
-static const char* require_gemm_epilogue(const void* args) {
+constexpr Requirement kGemmEpilogueRequire[] = {
+    {"a gated product needs an even n", " gated n "},
+};
+static const Requirement* require_gemm_epilogue(const void* args) {
   const GemmEpilogueArgs& a = *static_cast<const GemmEpilogueArgs*>(args);
-  if (!((!a.gated || (remainder(a.n, int64_t{2}) == int64_t{0})))) return "a gated product needs an even n";
+  if (!((!a.gated || (remainder(a.n, int64_t{2}) == int64_t{0})))) return &kGemmEpilogueRequire[0];
   return nullptr;
 }
 extern const OpSpec kGemmEpilogueSpec;
@@ -246,9 +255,12 @@ static void derive_mlp(void* args) {
   MlpArgs& a = *static_cast<MlpArgs*>(args);
   a.inner = (a.gated ? floor_div(a.width, int64_t{2}) : a.width);
 }
-static const char* require_mlp(const void* args) {
+constexpr Requirement kMlpRequire[] = {
+    {"a gated layer needs an even width", " gated width "},
+};
+static const Requirement* require_mlp(const void* args) {
   const MlpArgs& a = *static_cast<const MlpArgs*>(args);
-  if (!((!a.gated || (remainder(a.width, int64_t{2}) == int64_t{0})))) return "a gated layer needs an even width";
+  if (!((!a.gated || (remainder(a.width, int64_t{2}) == int64_t{0})))) return &kMlpRequire[0];
   return nullptr;
 }
 extern const OpSpec kMlpSpec;

@@ -29,8 +29,8 @@ constexpr DtypeSpec kRmsNormDtypes[] = {
     {"T", offsetof(RmsNormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kRmsNormAttrs[] = {
-    {"eps", offsetof(ek_rms_norm_args, eps), offsetof(RmsNormArgs, eps), kAttr4, nullptr, 0},
-    {"weight_offset", offsetof(ek_rms_norm_args, weight_offset), offsetof(RmsNormArgs, weight_offset), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_rms_norm_args, eps), offsetof(RmsNormArgs, eps), kAttrF32, nullptr, 0},
+    {"weight_offset", offsetof(ek_rms_norm_args, weight_offset), offsetof(RmsNormArgs, weight_offset), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kRmsNormAlias[] = {
     {2, 0},
@@ -72,8 +72,8 @@ constexpr DtypeSpec kAddRmsNormDtypes[] = {
     {"T", offsetof(AddRmsNormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kAddRmsNormAttrs[] = {
-    {"eps", offsetof(ek_add_rms_norm_args, eps), offsetof(AddRmsNormArgs, eps), kAttr4, nullptr, 0},
-    {"weight_offset", offsetof(ek_add_rms_norm_args, weight_offset), offsetof(AddRmsNormArgs, weight_offset), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_add_rms_norm_args, eps), offsetof(AddRmsNormArgs, eps), kAttrF32, nullptr, 0},
+    {"weight_offset", offsetof(ek_add_rms_norm_args, weight_offset), offsetof(AddRmsNormArgs, weight_offset), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kAddRmsNormAlias[] = {
     {3, 0},
@@ -115,18 +115,22 @@ constexpr DtypeSpec kRmsNormGatedDtypes[] = {
     {"T", offsetof(RmsNormGatedArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kRmsNormGatedAttrs[] = {
-    {"eps", offsetof(ek_rms_norm_gated_args, eps), offsetof(RmsNormGatedArgs, eps), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_rms_norm_gated_args, eps), offsetof(RmsNormGatedArgs, eps), kAttrF32, nullptr, 0},
     {"norm_before_gate", offsetof(ek_rms_norm_gated_args, norm_before_gate), offsetof(RmsNormGatedArgs, norm_before_gate), kAttrBool, nullptr, 0},
-    {"group", offsetof(ek_rms_norm_gated_args, group), offsetof(RmsNormGatedArgs, group), kAttr4, nullptr, 0},
+    {"group", offsetof(ek_rms_norm_gated_args, group), offsetof(RmsNormGatedArgs, group), kAttrI32, nullptr, 0},
 };
 constexpr AliasSpec kRmsNormGatedAlias[] = {
     {3, 0},
     {3, 1},
 };
-static const char* require_rms_norm_gated(const void* args) {
+constexpr Requirement kRmsNormGatedRequire[] = {
+    {"group must be 0 (the whole row) or positive", " group "},
+    {"dim must be a multiple of group", " group dim "},
+};
+static const Requirement* require_rms_norm_gated(const void* args) {
   const RmsNormGatedArgs& a = *static_cast<const RmsNormGatedArgs*>(args);
-  if (!((a.group >= int64_t{0}))) return "group must be 0 (the whole row) or positive";
-  if (!(((a.group == int64_t{0}) || (remainder(a.dim, a.group) == int64_t{0})))) return "dim must be a multiple of group";
+  if (!((a.group >= int64_t{0}))) return &kRmsNormGatedRequire[0];
+  if (!(((a.group == int64_t{0}) || (remainder(a.dim, a.group) == int64_t{0})))) return &kRmsNormGatedRequire[1];
   return nullptr;
 }
 extern const OpSpec kRmsNormGatedSpec;
@@ -170,7 +174,7 @@ constexpr DtypeSpec kLayerNormDtypes[] = {
     {"T", offsetof(LayerNormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kLayerNormAttrs[] = {
-    {"eps", offsetof(ek_layer_norm_args, eps), offsetof(LayerNormArgs, eps), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_layer_norm_args, eps), offsetof(LayerNormArgs, eps), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kLayerNormAlias[] = {
     {3, 0},
@@ -213,7 +217,7 @@ constexpr DtypeSpec kAddLayerNormDtypes[] = {
     {"T", offsetof(AddLayerNormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kAddLayerNormAttrs[] = {
-    {"eps", offsetof(ek_add_layer_norm_args, eps), offsetof(AddLayerNormArgs, eps), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_add_layer_norm_args, eps), offsetof(AddLayerNormArgs, eps), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kAddLayerNormAlias[] = {
     {4, 0},
@@ -252,7 +256,7 @@ constexpr DtypeSpec kL2NormDtypes[] = {
     {"T", offsetof(L2NormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kL2NormAttrs[] = {
-    {"eps", offsetof(ek_l2_norm_args, eps), offsetof(L2NormArgs, eps), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_l2_norm_args, eps), offsetof(L2NormArgs, eps), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kL2NormAlias[] = {
     {1, 0},
@@ -294,8 +298,8 @@ constexpr DtypeSpec kGroupNormDtypes[] = {
     {"T", offsetof(GroupNormArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kGroupNormAttrs[] = {
-    {"groups", offsetof(ek_group_norm_args, groups), offsetof(GroupNormArgs, groups), kAttr4, nullptr, 0},
-    {"eps", offsetof(ek_group_norm_args, eps), offsetof(GroupNormArgs, eps), kAttr4, nullptr, 0},
+    {"groups", offsetof(ek_group_norm_args, groups), offsetof(GroupNormArgs, groups), kAttrI32, nullptr, 0},
+    {"eps", offsetof(ek_group_norm_args, eps), offsetof(GroupNormArgs, eps), kAttrF32, nullptr, 0},
     {"layout", offsetof(ek_group_norm_args, layout), offsetof(GroupNormArgs, layout), kAttrEnum, kEnumImageLayout, 2},
 };
 constexpr AliasSpec kGroupNormAlias[] = {
@@ -306,10 +310,14 @@ static void derive_group_norm(void* args) {
   a.channels = ((a.layout == EK_IMAGE_LAYOUT_NCHW) ? a.outer : a.inner);
   a.positions = ((a.layout == EK_IMAGE_LAYOUT_NCHW) ? a.inner : a.outer);
 }
-static const char* require_group_norm(const void* args) {
+constexpr Requirement kGroupNormRequire[] = {
+    {"groups must be positive", " groups "},
+    {"channels must be a multiple of groups", " channels groups "},
+};
+static const Requirement* require_group_norm(const void* args) {
   const GroupNormArgs& a = *static_cast<const GroupNormArgs*>(args);
-  if (!((a.groups > int64_t{0}))) return "groups must be positive";
-  if (!((remainder(a.channels, a.groups) == int64_t{0}))) return "channels must be a multiple of groups";
+  if (!((a.groups > int64_t{0}))) return &kGroupNormRequire[0];
+  if (!((remainder(a.channels, a.groups) == int64_t{0}))) return &kGroupNormRequire[1];
   return nullptr;
 }
 extern const OpSpec kGroupNormSpec;
@@ -356,17 +364,20 @@ constexpr DtypeSpec kRmsNormQuantDtypes[] = {
     {"Q", offsetof(RmsNormQuantArgs, Q), 2, {EK_DTYPE_E4M3, EK_DTYPE_I8}},
 };
 constexpr AttrSpec kRmsNormQuantAttrs[] = {
-    {"eps", offsetof(ek_rms_norm_quant_args, eps), offsetof(RmsNormQuantArgs, eps), kAttr4, nullptr, 0},
-    {"weight_offset", offsetof(ek_rms_norm_quant_args, weight_offset), offsetof(RmsNormQuantArgs, weight_offset), kAttr4, nullptr, 0},
-    {"group", offsetof(ek_rms_norm_quant_args, group), offsetof(RmsNormQuantArgs, group), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_rms_norm_quant_args, eps), offsetof(RmsNormQuantArgs, eps), kAttrF32, nullptr, 0},
+    {"weight_offset", offsetof(ek_rms_norm_quant_args, weight_offset), offsetof(RmsNormQuantArgs, weight_offset), kAttrF32, nullptr, 0},
+    {"group", offsetof(ek_rms_norm_quant_args, group), offsetof(RmsNormQuantArgs, group), kAttrI32, nullptr, 0},
 };
 static void derive_rms_norm_quant(void* args) {
   RmsNormQuantArgs& a = *static_cast<RmsNormQuantArgs*>(args);
   a.groups = ((a.group > int64_t{0}) ? ceil_div(a.dim, a.group) : int64_t{1});
 }
-static const char* require_rms_norm_quant(const void* args) {
+constexpr Requirement kRmsNormQuantRequire[] = {
+    {"group must be 0 (one scale for each row) or positive", " group "},
+};
+static const Requirement* require_rms_norm_quant(const void* args) {
   const RmsNormQuantArgs& a = *static_cast<const RmsNormQuantArgs*>(args);
-  if (!((a.group >= int64_t{0}))) return "group must be 0 (one scale for each row) or positive";
+  if (!((a.group >= int64_t{0}))) return &kRmsNormQuantRequire[0];
   return nullptr;
 }
 extern const OpSpec kRmsNormQuantSpec;
@@ -412,17 +423,20 @@ constexpr DtypeSpec kAddRmsNormQuantDtypes[] = {
     {"Q", offsetof(AddRmsNormQuantArgs, Q), 2, {EK_DTYPE_E4M3, EK_DTYPE_I8}},
 };
 constexpr AttrSpec kAddRmsNormQuantAttrs[] = {
-    {"eps", offsetof(ek_add_rms_norm_quant_args, eps), offsetof(AddRmsNormQuantArgs, eps), kAttr4, nullptr, 0},
-    {"weight_offset", offsetof(ek_add_rms_norm_quant_args, weight_offset), offsetof(AddRmsNormQuantArgs, weight_offset), kAttr4, nullptr, 0},
-    {"group", offsetof(ek_add_rms_norm_quant_args, group), offsetof(AddRmsNormQuantArgs, group), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_add_rms_norm_quant_args, eps), offsetof(AddRmsNormQuantArgs, eps), kAttrF32, nullptr, 0},
+    {"weight_offset", offsetof(ek_add_rms_norm_quant_args, weight_offset), offsetof(AddRmsNormQuantArgs, weight_offset), kAttrF32, nullptr, 0},
+    {"group", offsetof(ek_add_rms_norm_quant_args, group), offsetof(AddRmsNormQuantArgs, group), kAttrI32, nullptr, 0},
 };
 static void derive_add_rms_norm_quant(void* args) {
   AddRmsNormQuantArgs& a = *static_cast<AddRmsNormQuantArgs*>(args);
   a.groups = ((a.group > int64_t{0}) ? ceil_div(a.dim, a.group) : int64_t{1});
 }
-static const char* require_add_rms_norm_quant(const void* args) {
+constexpr Requirement kAddRmsNormQuantRequire[] = {
+    {"group must be 0 (one scale for each row) or positive", " group "},
+};
+static const Requirement* require_add_rms_norm_quant(const void* args) {
   const AddRmsNormQuantArgs& a = *static_cast<const AddRmsNormQuantArgs*>(args);
-  if (!((a.group >= int64_t{0}))) return "group must be 0 (one scale for each row) or positive";
+  if (!((a.group >= int64_t{0}))) return &kAddRmsNormQuantRequire[0];
   return nullptr;
 }
 extern const OpSpec kAddRmsNormQuantSpec;
@@ -468,8 +482,8 @@ constexpr DtypeSpec kRmsNormBackwardDtypes[] = {
     {"T", offsetof(RmsNormBackwardArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kRmsNormBackwardAttrs[] = {
-    {"eps", offsetof(ek_rms_norm_backward_args, eps), offsetof(RmsNormBackwardArgs, eps), kAttr4, nullptr, 0},
-    {"weight_offset", offsetof(ek_rms_norm_backward_args, weight_offset), offsetof(RmsNormBackwardArgs, weight_offset), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_rms_norm_backward_args, eps), offsetof(RmsNormBackwardArgs, eps), kAttrF32, nullptr, 0},
+    {"weight_offset", offsetof(ek_rms_norm_backward_args, weight_offset), offsetof(RmsNormBackwardArgs, weight_offset), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kRmsNormBackwardAlias[] = {
     {4, 0},
@@ -517,15 +531,18 @@ constexpr DtypeSpec kLayerNormBackwardDtypes[] = {
     {"T", offsetof(LayerNormBackwardArgs, T), 3, {EK_DTYPE_F32, EK_DTYPE_F16, EK_DTYPE_BF16}},
 };
 constexpr AttrSpec kLayerNormBackwardAttrs[] = {
-    {"eps", offsetof(ek_layer_norm_backward_args, eps), offsetof(LayerNormBackwardArgs, eps), kAttr4, nullptr, 0},
+    {"eps", offsetof(ek_layer_norm_backward_args, eps), offsetof(LayerNormBackwardArgs, eps), kAttrF32, nullptr, 0},
 };
 constexpr AliasSpec kLayerNormBackwardAlias[] = {
     {5, 0},
     {5, 1},
 };
-static const char* require_layer_norm_backward(const void* args) {
+constexpr Requirement kLayerNormBackwardRequire[] = {
+    {"mean and rstd are given together or not at all", "  "},
+};
+static const Requirement* require_layer_norm_backward(const void* args) {
   const LayerNormBackwardArgs& a = *static_cast<const LayerNormBackwardArgs*>(args);
-  if (!((present(a.mean) == present(a.rstd)))) return "mean and rstd are given together or not at all";
+  if (!((present(a.mean) == present(a.rstd)))) return &kLayerNormBackwardRequire[0];
   return nullptr;
 }
 extern const OpSpec kLayerNormBackwardSpec;

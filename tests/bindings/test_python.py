@@ -134,6 +134,23 @@ def test_errors():
     assert close(einkorn.rms_norm(X), reference(X))
 
 
+def test_errors_of_inputs_where_the_output_is_allocated():
+    """The op and the argument are named though the shape of the output could not be found."""
+    with pytest.raises(einkorn.InvalidArgument, match="rms_norm: x is NULL, expected a tensor"):
+        einkorn.rms_norm(None)
+    with pytest.raises(TypeError, match="swiglu: x must be a NumPy array"):
+        einkorn.swiglu([1.0, 2.0])
+    with pytest.raises(einkorn.InvalidArgument, match="gemm: b has 1 dimensions, expected 2"):
+        einkorn.gemm(X, X[0])
+    with pytest.raises(einkorn.InvalidArgument, match=r"multiple of groups \(channels = 4, groups = 3\)"):
+        einkorn.group_norm(np.zeros((2, 4, 8), np.float32), groups=3)
+    with pytest.raises(einkorn.InvalidArgument, match=r"x is of an unknown dtype \(code 1, 16 bits, 1 lanes\)"):
+        einkorn.rms_norm(np.zeros((2, 8), np.uint16))
+    q, k = np.zeros((3, 4, 2, 16), np.float32), np.zeros((2, 9, 2, 16), np.float32)
+    with pytest.raises(einkorn.InvalidArgument, match=r"tokens of one sequence, or of all \(rows = 12, batch = 2"):
+        einkorn.attention(q, k, k)
+
+
 # ---- contexts ---------------------------------------------------------------------------------------------------------------
 
 

@@ -67,7 +67,8 @@ class AttentionSpec(Spec):
         """As in C: a dim that only absent tensors have is 0."""
         absent = dict.fromkeys((d for d in self.schema.free_dims if d not in dict(case.dims)), 0)
         rows = int(np.prod(case.lead, dtype=np.int64))
-        given = {**absent, **dict(case.dtypes), **dict(case.dims), "rows": rows, **self.attributes(case.attrs)}
+        lead = {"rows": rows, "last_lead": case.lead[-1] if case.lead else 1}
+        given = {**absent, **dict(case.dtypes), **dict(case.dims), **lead, **self.attributes(case.attrs)}
         return self.schema.derive(given, case.present)
 
     def strides(self, case, name, shape):

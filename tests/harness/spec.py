@@ -85,7 +85,8 @@ class Spec:
 
     def values(self, case):
         rows = int(np.prod(case.lead, dtype=np.int64))
-        given = {**dict(case.dtypes), **dict(case.dims), "rows": rows, **self.attributes(case.attrs)}
+        lead = {"rows": rows, "last_lead": case.lead[-1] if case.lead else 1}
+        given = {**dict(case.dtypes), **dict(case.dims), **lead, **self.attributes(case.attrs)}
         return self.schema.derive(given, case.present)
 
     def legal(self, case):

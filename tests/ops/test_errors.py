@@ -78,6 +78,9 @@ class Damaged:
         t.dtype = F64 if "i64" in self.schema.dtypes.get(spec.dtype, ()) else I64
         yield f"{name} of another dtype", call, name
         call, t = self.tensor(name)
+        t.dtype = 0
+        yield f"{name} without a dtype", call, name
+        call, t = self.tensor(name)
         t.device.type = 1 if t.device.type == 2 else 2
         yield f"{name} on another device", call, name
         size = ITEMSIZE[self.prepared.dtypes[name]]

@@ -25,6 +25,9 @@ def to_cpp(op, text):
         match n:
             case ast.Constant(value=v):
                 return f"{v!r}f" if isinstance(v, float) else f"int64_t{{{v}}}"
+            case ast.Name(id="last_lead"):
+                t = next(t for t in op.tensors if t.lead >= 0 and not t.optional and not t.is_list)
+                return f"(a.lead ? a.{t.name}.shape[a.lead - 1{f' + {t.lead}' if t.lead else ''}] : int64_t{{1}})"
             case ast.Name(id=name):
                 if name in values and name not in attrs:
                     return enum_constant(values[name], name)
@@ -135,17 +138,8 @@ def _spec(op):
     rows = []
     for a in op.attrs:
         values = f"kEnum{pascal(a.enum)}, {len(op.enums[a.enum])}" if a.enum else "nullptr, 0"
-        kind = {
-            "f32": "kAttr4",
-            "i32": "kAttr4",
-            "f64": "kAttr8",
-            "i64": "kAttr8",
-            "bool": "kAttrBool",
-            "enum": "kAttrEnum",
-        }
-        rows.append(
-            f'    {{"{a.name}", offsetof({public}, {a.name}), offsetof({args}, {a.name}), {kind[a.type]}, {values}}},'
-        )
+        kind = f"kAttr{a.type.capitalize()}"
+        rows.append(f'    {{"{a.name}", offsetof({public}, {a.name}), offsetof({args}, {a.name}), {kind}, {values}}},')
     attrs = array("AttrSpec", "Attrs", rows)
     alias = array("AliasSpec", "Alias", [f"    {{{names.index(o)}, {names.index(i)}}}," for o, i in op.alias])
 
@@ -157,10 +151,12 @@ def _spec(op):
         out.append("}")
     if op.require:
         require = f"require_{op.name}"
+        array("Requirement", "Require", [f'    {{"{s}", " {" ".join(_names(e))} "}},' for e, s in op.require.items()])
         out.append(
-            f"static const char* {require}(const void* args) {{\n  const {args}& a = *static_cast<const {args}*>(args);"
+            f"static const Requirement* {require}(const void* args) {{\n"
+            f"  const {args}& a = *static_cast<const {args}*>(args);"
         )
-        out += [f'  if (!({to_cpp(op, e)})) return "{s}";' for e, s in op.require.items()]
+        out += [f"  if (!({to_cpp(op, e)})) return &k{cls}Require[{i}];" for i, e in enumerate(op.require)]
         out.append("  return nullptr;\n}")
     lead = f"offsetof({args}, lead), offsetof({args}, rows)" if op.has_lead else "-1, -1"
     out.append(
@@ -174,6 +170,14 @@ def _spec(op):
             out.append(f'static_assert(offsetof({public}, {m.name}) == {m.offset}, "the ABI of {op.name} changed");')
     out.append(_tables(op))
     return "\n".join(out) + "\n"
+
+
+def _names(expression):
+    """The names in it, each once, but for what has() and sizeof() are asked about."""
+    nodes = list(ast.walk(parse_expression(expression)))
+    calls = [n for n in nodes if isinstance(n, ast.Call)]
+    inner = {id(x) for c in calls for x in [c.func, *(c.args if c.func.id in ("has", "sizeof") else [])]}
+    return dict.fromkeys(n.id for n in nodes if isinstance(n, ast.Name) and id(n) not in inner)
 
 
 def _tables(op):

@@ -114,6 +114,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
+from ._tensor import Unfit as _Unfit
 from ._tensor import ceil_div as _ceil_div
 from ._tensor import dtype_name_or_none as _name
 from ._tensor import new as _new
@@ -193,12 +194,18 @@ class _Function:
         for t in self.outputs:
             if not self.allocated(t):
                 continue
-            out.append(f"    if {self.condition(t)}:")
+            out.append(f"        if {self.condition(t)}:")
             dims, shape = self.shape(t)
-            out += [f"        {line}" for line in dims]
+            out += [f"            {line}" for line in dims]
             like, option = self.like(t).name, self.by_option.get(t.dtype)
             like = f"{like} if {option} is None else {option}" if option else like
-            out.append(f"        {t.name} = _new({like}, {shape}, {self.dtype(t)})")
+            out.append(f"            {t.name} = _new({like}, {shape}, {self.dtype(t)})")
+        if out:
+            out = [
+                "    try:",
+                *out,
+                "    except _Unfit:\n        pass  # an input that the call refuses, in better words",
+            ]
         fields = ", ".join(f.name for f in self.op.fields)
         out.append(f"    _call({self.index}, ctx, {fields})")
         results = self.outputs or [t for t in self.required if t.role == "inout"]

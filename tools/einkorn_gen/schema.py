@@ -2,6 +2,7 @@
 """Reads schema/<family>.toml into plain objects and refuses what it does not understand. docs/schema.md is the grammar."""
 
 import ast
+import keyword
 import re
 import tomllib
 from dataclasses import dataclass, field
@@ -17,10 +18,19 @@ ATTR_TYPES = ("f32", "f64", "i32", "i64", "bool", "enum")
 MAX_DIMS = 8
 NAME = re.compile(r"[a-z][a-z0-9_]*$")
 TENSOR = re.compile(r"(list )?(\w+)\[([^\]]*)\](\?)?((?: \w+)*)$")
-FIELDS = (
-    "doc", "dtypes", "combos", "in", "inout", "out", "dims", "attrs", "alias", "require", "batch", "bytes", "flops",
-    "backward", "since",
-)  # fmt: skip
+FIELDS = {
+    "doc": str, "dtypes": dict, "combos": list, "in": dict, "inout": dict, "out": dict, "dims": dict, "attrs": dict,
+    "alias": list, "require": dict, "batch": list, "bytes": str, "flops": str, "backward": dict, "since": dict,
+}  # fmt: skip
+KINDS = {str: "a text", dict: "a table", list: "a list", int: "a number"}
+# What can't name an argument or a dim in Python, C or C++, or is a field of every Args struct.
+RESERVED = {
+    *keyword.kwlist, "auto", "bool", "case", "char", "const", "default", "delete", "do", "double", "enum", "extern",
+    "float", "goto", "inline", "int", "long", "namespace", "new", "operator", "private", "protected", "public",
+    "register", "restrict", "short", "signed", "sizeof", "static", "struct", "struct_size", "switch", "template",
+    "this", "throw", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
+    "context", "last_lead", "lead", "rows",
+}  # fmt: skip
 FUNCTIONS = {"has": 1, "sizeof": 1, "ceil_div": 2, "min": 2, "max": 2}
 
 
@@ -158,9 +168,16 @@ class _Reader:
             self.fail("", "op names are lower-case words joined by _")
         if not isinstance(self.table, dict):
             self.fail("", "expected a table")
-        for key in self.table:
+        for key, value in self.table.items():
             if key not in FIELDS:
                 self.fail(key, f"unknown field, expected one of {', '.join(FIELDS)}")
+            self.typed(key, value, FIELDS[key])
+        for key, kind in (("dims", str), ("require", str), ("since", int), ("dtypes", list)):
+            for name, value in self.table.get(key, {}).items():
+                self.typed(f"{key}.{name}", value, kind)
+        for key, kind in (("alias", str), ("batch", str), ("combos", dict)):
+            for i, value in enumerate(self.table.get(key, [])):
+                self.typed(f"{key}[{i}]", value, kind)
         for key in ("doc", "out" if "inout" not in self.table else "inout", "bytes", "flops"):
             if key not in self.table:
                 self.fail(key, "missing")
@@ -185,6 +202,8 @@ class _Reader:
         for n in names:
             if names.count(n) > 1:
                 self.fail(n, "two arguments have this name")
+            if n in RESERVED:
+                self.fail(n, "this name is taken, by a language or by every op")
         for n in since:
             if n not in names:
                 self.fail(f"since.{n}", "no such argument")
@@ -194,8 +213,15 @@ class _Reader:
             self.table.get("require", {}), self.table.get("batch", []), self.table["bytes"], self.table["flops"],
             self.table.get("backward", {}), self.enums,
         )  # fmt: skip
+        for where, text in [("doc", op.doc), *((f"require.{e}", sentence) for e, sentence in op.require.items())]:
+            if any(c in text for c in ('"', "\\", "*/")):
+                self.fail(where, 'a text stands in C strings and comments: no ", \\ or */')
         self.check_names(op)
         return op
+
+    def typed(self, where, value, kind):
+        if not isinstance(value, kind):
+            self.fail(where, f"expected {KINDS[kind]}, got {value!r}")
 
     def tensor(self, role, name, text, dtypes, since):
         where = f"{role}.{name}"
@@ -225,6 +251,8 @@ class _Reader:
 
     def attr(self, name, text, since):
         where = f"attrs.{name}"
+        if not NAME.match(name):
+            self.fail(where, "argument names are lower-case words joined by _")
         kind, _, default = (s.strip() for s in text.partition("=")) if isinstance(text, str) else ("", "", "")
         enum = ""
         if kind.startswith("enum "):
@@ -246,6 +274,8 @@ class _Reader:
                 default = float(default) if kind[0] == "f" else int(default)
             except ValueError:
                 self.fail(where, f"default {default!r} is not a {kind}")
+            if kind[0] == "i" and not -(2 ** (int(kind[1:]) - 1)) <= default < 2 ** (int(kind[1:]) - 1):
+                self.fail(where, f"default {default} is not a {kind}")
         return Attr(name, kind, default, enum, since.get(name, 0))
 
     def alias(self, i, text, tensors):
@@ -258,34 +288,47 @@ class _Reader:
     def check_names(self, op):
         """Every name in every expression must mean something."""
         bound = {d for t in op.tensors for d in t.dims if isinstance(d, str)}
-        for d in op.dims:
+        attrs, tensors = {a.name for a in op.attrs}, {t.name for t in op.tensors}
+        for d in op.dim_names:
             if not NAME.match(d):
                 self.fail(f"dims.{d}", "dimension names are lower-case words joined by _")
+            if d in RESERVED or d in attrs | tensors:
+                self.fail(f"dims.{d}", "this name is taken: by an argument, a language or every op")
         for b in op.batch:
             if b not in bound:
                 self.fail("batch", f"{b!r} is not a dimension of a tensor")
-        known = (
-            set(op.dim_names) | {a.name for a in op.attrs} | set(op.enum_values) | ({"rows"} if op.has_lead else set())
-        )
-        named = [(f"dims.{d}", e) for d, e in op.dims.items()]
-        named += [("require", e) for e in op.require] + [("bytes", op.bytes), ("flops", op.flops)]
-        for where, text in named:
-            try:
-                tree = parse_expression(text)
-            except SyntaxError:
-                self.fail(where, f"not an expression: {text!r}")
-            for node in ast.walk(tree):
-                if isinstance(node, ast.Call):
-                    arg = node.args[0].id if node.args and isinstance(node.args[0], ast.Name) else None
-                    if node.func.id == "has" and arg not in [t.name for t in op.tensors if t.optional]:
-                        self.fail(where, f"has({arg}): not an optional tensor")
-                    if node.func.id == "sizeof" and arg not in op.dtypes and arg not in DTYPES:
-                        self.fail(where, f"sizeof({arg}): not a dtype")
-                elif isinstance(node, ast.Name) and node.id not in known | set(FUNCTIONS) | set(op.dtypes) | set(
-                    DTYPES
-                ):
-                    if node.id not in [t.name for t in op.tensors]:
-                        self.fail(where, f"unknown name {node.id!r} in {text!r}")
+        known = (set(op.dim_names) - set(op.dims)) | attrs | set(op.enum_values)
+        known |= {"rows"} if op.has_lead else set()
+        for d, text in op.dims.items():
+            self.check_expression(op, f"dims.{d}", text, known)
+            known.add(d)  # derived in this order: each may name those before it
+        for text in op.require:
+            self.check_expression(op, "require", text, known | ({"last_lead"} if op.has_lead else set()))
+        for where in ("bytes", "flops"):
+            self.check_expression(op, where, getattr(op, where), known)
+
+    def check_expression(self, op, where, text, known):
+        try:
+            tree = parse_expression(text)
+        except SyntaxError:
+            self.fail(where, f"not an expression: {text!r}")
+        inner = set()  # what has() and sizeof() are asked about, which is no number by itself
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Call):
+                inner.add(id(node.func))
+                if node.func.id not in ("has", "sizeof"):
+                    continue
+                inner.add(id(node.args[0]))
+                arg = node.args[0].id if isinstance(node.args[0], ast.Name) else None
+                if node.func.id == "has" and arg not in [t.name for t in op.tensors if t.optional]:
+                    self.fail(where, f"has({arg}): not an optional tensor")
+                if node.func.id == "sizeof" and arg not in op.dtypes and arg not in DTYPES:
+                    self.fail(where, f"sizeof({arg}): not a dtype")
+            elif isinstance(node, ast.Name) and id(node) not in inner and node.id not in known:
+                if node.id in op.dtypes or node.id in DTYPES:
+                    continue
+                later = " (derived further down)" if node.id in op.dims else ""
+                self.fail(where, f"unknown name {node.id!r} in {text!r}{later}")
 
 
 def parse_expression(text):
@@ -305,6 +348,8 @@ def parse_expression(text):
                 raise SyntaxError(text)
         if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float)):
             raise SyntaxError(text)
+        if isinstance(node, ast.Compare) and len(node.ops) > 1:  # C reads a < b < c another way
+            raise SyntaxError(text)
     return tree
 
 
@@ -314,6 +359,11 @@ def _check_gradients(ops):
         if not op.backward:
             continue
         where = f"{op.family}.toml: {op.name}.backward"
+        for key in op.backward:
+            if key not in ("op", "args", "grads"):
+                raise SchemaError(f"{where}.{key}: unknown field, expected one of op, args, grads")
+            if not isinstance(op.backward[key], str if key == "op" else dict):
+                raise SchemaError(f"{where}.{key}: expected {'a text' if key == 'op' else 'a table'}")
         target = by_name.get(op.backward.get("op"))
         if target is None:
             raise SchemaError(f"{where}: no op {op.backward.get('op')!r}")

@@ -87,6 +87,9 @@ def _new_device(like, shape, dtype):
     return type(like).empty(like.shape if shape is None else shape, dtype or like.dtype, like.device)
 
 
+# What looking at the shape of something raises that is no tensor, or one with too few dims.
+Unfit = (AttributeError, IndexError, ZeroDivisionError)
+
 _makers = {}  # type -> function
 
 
@@ -98,6 +101,8 @@ def _find_maker(kind):
             return _new_torch
         if base.__module__ == "einkorn._memory" and base.__name__ == "DeviceArray":
             return _new_device
+    if not hasattr(kind, "__dlpack__"):
+        raise AttributeError("no tensor")
     raise TypeError(f"can't allocate an output like a {kind.__module__}.{kind.__qualname__}: pass the outputs yourself")
 
 
@@ -107,4 +112,7 @@ def new(like, shape, dtype):
     maker = _makers.get(kind)
     if maker is None:
         maker = _makers[kind] = _find_maker(kind)
-    return maker(like, shape, dtype)
+    try:
+        return maker(like, shape, dtype)
+    except TypeError as e:
+        raise TypeError(f"can't allocate an output of shape {shape}: {e}") from None

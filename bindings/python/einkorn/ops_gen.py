@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Literal
 
 from ._native import call as _call
+from ._tensor import Unfit as _Unfit
 from ._tensor import ceil_div as _ceil_div
 from ._tensor import dtype_name_or_none as _name
 from ._tensor import new as _new
@@ -45,8 +46,11 @@ def silu(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> A
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(0, ctx, x, y)
     return y
 
@@ -59,8 +63,11 @@ def gelu(x: Tensor, *, form: GeluForm = "erf", y: Tensor | None = None, ctx: Con
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(1, ctx, x, y, form)
     return y
 
@@ -73,8 +80,11 @@ def relu(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> A
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(2, ctx, x, y)
     return y
 
@@ -87,8 +97,11 @@ def relu2(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = None) -> 
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(3, ctx, x, y)
     return y
 
@@ -109,9 +122,12 @@ def swiglu(
     T: f32, f16, bf16
     in place: y may be x, y may be up
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), None)
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(4, ctx, x, up, y, layout)
     return y
 
@@ -133,9 +149,12 @@ def geglu(
     T: f32, f16, bf16
     in place: y may be x, y may be up
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), None)
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(5, ctx, x, up, y, layout, form)
     return y
 
@@ -156,9 +175,12 @@ def reglu(
     T: f32, f16, bf16
     in place: y may be x, y may be up
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), None)
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(6, ctx, x, up, y, layout)
     return y
 
@@ -182,9 +204,12 @@ def swiglu_clamped(
     T: f32, f16, bf16
     in place: y may be x, y may be up
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), None)
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(7, ctx, x, up, y, layout, alpha, limit)
     return y
 
@@ -206,9 +231,12 @@ def gelu_gate(
     T: f32, f16, bf16
     in place: y may be x, y may be up
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), None)
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(8, ctx, x, up, y, layout, form)
     return y
 
@@ -234,13 +262,16 @@ def swiglu_quant(
     T: f32, f16, bf16; Q: e4m3, i8
     dtype: Q, where no output of that dtype is given
     """
-    if y is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        y = _new(x, (*x.shape[:-1], _dim), _dtype(dtype, "swiglu_quant", "dtype", "y"))
-    if scale is None:
-        _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
-        _groups = _ceil_div(_dim, group) if group > 0 else 1
-        scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    try:
+        if y is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            y = _new(x, (*x.shape[:-1], _dim), _dtype(dtype, "swiglu_quant", "dtype", "y"))
+        if scale is None:
+            _dim = x.shape[-1] if layout == "separate" else x.shape[-1] // 2
+            _groups = _ceil_div(_dim, group) if group > 0 else 1
+            scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(9, ctx, x, up, y, scale, layout, group)
     return y, scale
 
@@ -254,8 +285,11 @@ def silu_backward(dy: Tensor, x: Tensor, *, dx: Tensor | None = None, ctx: Conte
     T: f32, f16, bf16
     in place: dx may be dy, dx may be x
     """
-    if dx is None:
-        dx = _new(dy, None, None)
+    try:
+        if dx is None:
+            dx = _new(dy, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(10, ctx, dy, x, dx)
     return dx
 
@@ -276,8 +310,11 @@ def gelu_backward(
     T: f32, f16, bf16
     in place: dx may be dy, dx may be x
     """
-    if dx is None:
-        dx = _new(dy, None, None)
+    try:
+        if dx is None:
+            dx = _new(dy, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(11, ctx, dy, x, dx, form)
     return dx
 
@@ -302,10 +339,13 @@ def swiglu_backward(
     T: f32, f16, bf16
     in place: dx may be x, dup may be up, dup may be dy, dx may be dy
     """
-    if dx is None:
-        dx = _new(dy, x.shape, None)
-    if dup is True or (dup is None and layout == "separate"):
-        dup = _new(dy, None, None)
+    try:
+        if dx is None:
+            dx = _new(dy, x.shape, None)
+        if dup is True or (dup is None and layout == "separate"):
+            dup = _new(dy, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(12, ctx, dy, x, up, dx, dup, layout)
     return _results(dx, dup)
 
@@ -331,10 +371,13 @@ def geglu_backward(
     T: f32, f16, bf16
     in place: dx may be x, dup may be up, dup may be dy, dx may be dy
     """
-    if dx is None:
-        dx = _new(dy, x.shape, None)
-    if dup is True or (dup is None and layout == "separate"):
-        dup = _new(dy, None, None)
+    try:
+        if dx is None:
+            dx = _new(dy, x.shape, None)
+        if dup is True or (dup is None and layout == "separate"):
+            dup = _new(dy, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(13, ctx, dy, x, up, dx, dup, layout, form)
     return _results(dx, dup)
 
@@ -362,9 +405,9 @@ def attention(
 ) -> Any:
     """y = softmax(s) v for every token and head of q, s the scores of the keys that it sees (schema/attention.toml has
     the rule). q's tokens are those of all sequences, one after the other: cu_q says where each begins; without it
-    all have as many, whatever dims they are divided into. K and V: packed like q (cu_kv; one page holds them all),
-    paged (page_table, kv_len), or a page for each sequence, of which the first kv_len tokens count (absent: all).
-    lse: natural log of the sum of exp(s), a sink counted.
+    all have as many, and q's last leading dim is the tokens of one sequence, or of all. K and V: packed like q
+    (cu_kv; one page holds them all), paged (page_table, kv_len), or a page for each sequence, of which the first
+    kv_len tokens count (absent: all). lse: natural log of the sum of exp(s), a sink counted.
 
     q: in T[..., heads, head_dim]
     k: in T[pages, page_size, kv_heads, head_dim]
@@ -380,10 +423,13 @@ def attention(
     lse: out f32[..., heads]? strided
     T: f16, bf16, f32
     """
-    if y is None:
-        y = _new(q, (*q.shape[:-2], q.shape[-2], v.shape[3]), None)
-    if lse is True:
-        lse = _new(q, (*q.shape[:-2], q.shape[-2]), "f32")
+    try:
+        if y is None:
+            y = _new(q, (*q.shape[:-2], q.shape[-2], v.shape[3]), None)
+        if lse is True:
+            lse = _new(q, (*q.shape[:-2], q.shape[-2]), "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(14, ctx, q, k, v, cu_q, cu_kv, page_table, kv_len, prefix_len, sinks, alibi, y, lse, causal, window_left, window_right, softcap, scale)
     return _results(y, lse)
 
@@ -428,10 +474,13 @@ def attention_decode(
     lse: out f32[batch, q_len, heads]? strided
     T: f16, bf16, f32; K: f16, bf16, f32, e4m3, i8
     """
-    if y is None:
-        y = _new(q, (q.shape[0], q.shape[1], q.shape[2], v.shape[3]), None)
-    if lse is True:
-        lse = _new(q, (q.shape[0], q.shape[1], q.shape[2]), "f32")
+    try:
+        if y is None:
+            y = _new(q, (q.shape[0], q.shape[1], q.shape[2], v.shape[3]), None)
+        if lse is True:
+            lse = _new(q, (q.shape[0], q.shape[1], q.shape[2]), "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(15, ctx, q, k, v, page_table, kv_len, prefix_len, k_scale, v_scale, sinks, alibi, y, lse, causal, window_left, window_right, softcap, scale)
     return _results(y, lse)
 
@@ -456,10 +505,13 @@ def attention_merge(
     T: f32, f16, bf16; D: f32, f16, bf16
     dtype: D, where no output of that dtype is given
     """
-    if y is None:
-        y = _new(x, (*x.shape[:-2], x.shape[-1]), _dtype(dtype, "attention_merge", "dtype", "y"))
-    if lse_out is True:
-        lse_out = _new(lse, x.shape[:-2], None)
+    try:
+        if y is None:
+            y = _new(x, (*x.shape[:-2], x.shape[-1]), _dtype(dtype, "attention_merge", "dtype", "y"))
+        if lse_out is True:
+            lse_out = _new(lse, x.shape[:-2], None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(16, ctx, x, lse, y, lse_out)
     return _results(y, lse_out)
 
@@ -500,8 +552,11 @@ def add(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     T: f32, f16, bf16
     in place: y may be a, y may be b
     """
-    if y is None:
-        y = _new(a, None, None)
+    try:
+        if y is None:
+            y = _new(a, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(18, ctx, a, b, y)
     return y
 
@@ -515,8 +570,11 @@ def mul(a: Tensor, b: Tensor, *, y: Tensor | None = None, ctx: Context | None = 
     T: f32, f16, bf16
     in place: y may be a, y may be b
     """
-    if y is None:
-        y = _new(a, None, None)
+    try:
+        if y is None:
+            y = _new(a, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(19, ctx, a, b, y)
     return y
 
@@ -537,8 +595,11 @@ def scale(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(20, ctx, x, by, y, alpha)
     return y
 
@@ -562,8 +623,11 @@ def cast(x: Tensor, *, dtype: Any = None, y: Tensor | None = None, ctx: Context 
     S: f32, f16, bf16; D: f32, f16, bf16
     dtype: D, where no output of that dtype is given
     """
-    if y is None:
-        y = _new(x, None, _dtype(dtype, "cast", "dtype", "y"))
+    try:
+        if y is None:
+            y = _new(x, None, _dtype(dtype, "cast", "dtype", "y"))
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(22, ctx, x, y)
     return y
 
@@ -576,8 +640,11 @@ def softcap(x: Tensor, *, cap: float = 30.0, y: Tensor | None = None, ctx: Conte
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(23, ctx, x, y, cap)
     return y
 
@@ -589,8 +656,11 @@ def transpose_2d(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     y: out T[..., n, m]
     T: f32, f16, bf16
     """
-    if y is None:
-        y = _new(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]), None)
+    try:
+        if y is None:
+            y = _new(x, (*x.shape[:-2], x.shape[-1], x.shape[-2]), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(24, ctx, x, y)
     return y
 
@@ -602,8 +672,11 @@ def nchw_to_nhwc(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     y: out T[batch, height, width, channels]
     T: f32, f16, bf16
     """
-    if y is None:
-        y = _new(x, (x.shape[0], x.shape[2], x.shape[3], x.shape[1]), None)
+    try:
+        if y is None:
+            y = _new(x, (x.shape[0], x.shape[2], x.shape[3], x.shape[1]), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(25, ctx, x, y)
     return y
 
@@ -615,8 +688,11 @@ def nhwc_to_nchw(x: Tensor, *, y: Tensor | None = None, ctx: Context | None = No
     y: out T[batch, channels, height, width]
     T: f32, f16, bf16
     """
-    if y is None:
-        y = _new(x, (x.shape[0], x.shape[3], x.shape[1], x.shape[2]), None)
+    try:
+        if y is None:
+            y = _new(x, (x.shape[0], x.shape[3], x.shape[1], x.shape[2]), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(26, ctx, x, y)
     return y
 
@@ -635,11 +711,14 @@ def upsample_nearest_2x(
     y: out T[batch, e1, e2, e3]
     T: f32, f16, bf16
     """
-    if y is None:
-        _e1 = x.shape[1] if layout == "nchw" else 2 * x.shape[1]
-        _e2 = 2 * x.shape[2]
-        _e3 = 2 * x.shape[3] if layout == "nchw" else x.shape[3]
-        y = _new(x, (x.shape[0], _e1, _e2, _e3), None)
+    try:
+        if y is None:
+            _e1 = x.shape[1] if layout == "nchw" else 2 * x.shape[1]
+            _e2 = 2 * x.shape[2]
+            _e3 = 2 * x.shape[3] if layout == "nchw" else x.shape[3]
+            y = _new(x, (x.shape[0], _e1, _e2, _e3), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(27, ctx, x, y, layout)
     return y
 
@@ -667,8 +746,11 @@ def gemm(
     dtype: D, where no output of that dtype is given; None: as c or a
     in place: d may be c
     """
-    if d is None:
-        d = _new(a if c is None else c, (a.shape[0], b.shape[1]), _name(dtype))
+    try:
+        if d is None:
+            d = _new(a if c is None else c, (a.shape[0], b.shape[1]), _name(dtype))
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(28, ctx, a, b, c, d, alpha, beta, constant_b)
     return d
 
@@ -695,8 +777,11 @@ def gemm_batched(
     dtype: D, where no output of that dtype is given; None: as c or a
     in place: d may be c
     """
-    if d is None:
-        d = _new(a if c is None else c, (a.shape[0], a.shape[1], b.shape[2]), _name(dtype))
+    try:
+        if d is None:
+            d = _new(a if c is None else c, (a.shape[0], a.shape[1], b.shape[2]), _name(dtype))
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(29, ctx, a, b, c, d, alpha, beta, constant_b)
     return d
 
@@ -727,9 +812,12 @@ def gemm_epilogue(
     dtype: D, where no output of that dtype is given; None: as residual or a
     in place: y may be residual
     """
-    if y is None:
-        _n_out = b.shape[1] // 2 if gated else b.shape[1]
-        y = _new(a if residual is None else residual, (a.shape[0], _n_out), _name(dtype))
+    try:
+        if y is None:
+            _n_out = b.shape[1] // 2 if gated else b.shape[1]
+            y = _new(a if residual is None else residual, (a.shape[0], _n_out), _name(dtype))
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(30, ctx, a, b, bias, residual, y, act, gated, out_scale, constant_b)
     return y
 
@@ -760,8 +848,11 @@ def mlp(
     T: f16, bf16, f32
     in place: y may be residual
     """
-    if y is None:
-        y = _new(x, (x.shape[0], w2.shape[1]), None)
+    try:
+        if y is None:
+            y = _new(x, (x.shape[0], w2.shape[1]), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(31, ctx, x, w1, b1, w2, b2, residual, y, act, gated)
     return y
 
@@ -775,9 +866,12 @@ def gemm_pack_gated(gate: Tensor, up: Tensor, *, b: Tensor | None = None, ctx: C
     b: out T[k, width] strided
     T: f16, bf16, f32
     """
-    if b is None:
-        _width = 2 * gate.shape[1]
-        b = _new(gate, (gate.shape[0], _width), None)
+    try:
+        if b is None:
+            _width = 2 * gate.shape[1]
+            b = _new(gate, (gate.shape[0], _width), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(32, ctx, gate, up, b)
     return b
 
@@ -802,10 +896,13 @@ def rms_norm(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
-    if rstd is True:
-        rstd = _new(x, x.shape[:-1], "f32")
+    try:
+        if y is None:
+            y = _new(x, None, None)
+        if rstd is True:
+            rstd = _new(x, x.shape[:-1], "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(33, ctx, x, weight, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
@@ -831,10 +928,13 @@ def add_rms_norm(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
-    if rstd is True:
-        rstd = _new(x, x.shape[:-1], "f32")
+    try:
+        if y is None:
+            y = _new(x, None, None)
+        if rstd is True:
+            rstd = _new(x, x.shape[:-1], "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(34, ctx, x, weight, residual, y, rstd, eps, weight_offset)
     return _results(y, rstd)
 
@@ -860,8 +960,11 @@ def rms_norm_gated(
     T: f32, f16, bf16
     in place: y may be x, y may be z
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(35, ctx, x, z, weight, y, eps, norm_before_gate, group)
     return y
 
@@ -888,12 +991,15 @@ def layer_norm(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
-    if mean is True:
-        mean = _new(x, x.shape[:-1], "f32")
-    if rstd is True:
-        rstd = _new(x, x.shape[:-1], "f32")
+    try:
+        if y is None:
+            y = _new(x, None, None)
+        if mean is True:
+            mean = _new(x, x.shape[:-1], "f32")
+        if rstd is True:
+            rstd = _new(x, x.shape[:-1], "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(36, ctx, x, weight, bias, y, mean, rstd, eps)
     return _results(y, mean, rstd)
 
@@ -918,8 +1024,11 @@ def add_layer_norm(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(37, ctx, x, weight, bias, residual, y, eps)
     return y
 
@@ -932,8 +1041,11 @@ def l2_norm(x: Tensor, *, eps: float = 1e-06, y: Tensor | None = None, ctx: Cont
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(38, ctx, x, y, eps)
     return y
 
@@ -959,8 +1071,11 @@ def group_norm(
     T: f32, f16, bf16
     in place: y may be x
     """
-    if y is None:
-        y = _new(x, None, None)
+    try:
+        if y is None:
+            y = _new(x, None, None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(39, ctx, x, weight, bias, y, groups, eps, layout)
     return y
 
@@ -987,11 +1102,14 @@ def rms_norm_quant(
     T: f32, f16, bf16; Q: e4m3, i8
     dtype: Q, where no output of that dtype is given
     """
-    if y is None:
-        y = _new(x, None, _dtype(dtype, "rms_norm_quant", "dtype", "y"))
-    if scale is None:
-        _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
-        scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    try:
+        if y is None:
+            y = _new(x, None, _dtype(dtype, "rms_norm_quant", "dtype", "y"))
+        if scale is None:
+            _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
+            scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(40, ctx, x, weight, y, scale, eps, weight_offset, group)
     return y, scale
 
@@ -1019,11 +1137,14 @@ def add_rms_norm_quant(
     T: f32, f16, bf16; Q: e4m3, i8
     dtype: Q, where no output of that dtype is given
     """
-    if y is None:
-        y = _new(x, None, _dtype(dtype, "add_rms_norm_quant", "dtype", "y"))
-    if scale is None:
-        _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
-        scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    try:
+        if y is None:
+            y = _new(x, None, _dtype(dtype, "add_rms_norm_quant", "dtype", "y"))
+        if scale is None:
+            _groups = _ceil_div(x.shape[-1], group) if group > 0 else 1
+            scale = _new(x, (*x.shape[:-1], _groups), "f32")
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(41, ctx, x, weight, residual, y, scale, eps, weight_offset, group)
     return y, scale
 
@@ -1052,10 +1173,13 @@ def rms_norm_backward(
     T: f32, f16, bf16
     in place: dx may be dy, dx may be x
     """
-    if dx is None:
-        dx = _new(dy, None, None)
-    if dweight is True:
-        dweight = _new(dy, (dy.shape[-1],), None)
+    try:
+        if dx is None:
+            dx = _new(dy, None, None)
+        if dweight is True:
+            dweight = _new(dy, (dy.shape[-1],), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(42, ctx, dy, x, weight, rstd, dx, dweight, eps, weight_offset)
     return _results(dx, dweight)
 
@@ -1087,11 +1211,14 @@ def layer_norm_backward(
     T: f32, f16, bf16
     in place: dx may be dy, dx may be x
     """
-    if dx is None:
-        dx = _new(dy, None, None)
-    if dweight is True:
-        dweight = _new(dy, (dy.shape[-1],), None)
-    if dbias is True:
-        dbias = _new(dy, (dy.shape[-1],), None)
+    try:
+        if dx is None:
+            dx = _new(dy, None, None)
+        if dweight is True:
+            dweight = _new(dy, (dy.shape[-1],), None)
+        if dbias is True:
+            dbias = _new(dy, (dy.shape[-1],), None)
+    except _Unfit:
+        pass  # an input that the call refuses, in better words
     _call(43, ctx, dy, x, weight, mean, rstd, dx, dweight, dbias, eps)
     return _results(dx, dweight, dbias)

@@ -101,11 +101,14 @@ int main() {
     a.page_table = &pages.t;
     View wrong(EK_DTYPE_I32, 4);
     a.cu_q = &wrong.t;
-    CHECK(says(c, ek_attention(c, &a), "attention: cu_q must have one entry more than there are sequences"));
+    CHECK(says(c, ek_attention(c, &a),
+               "attention: cu_q must have one entry more than there are sequences (cu_len = 4, batch = 2)"));
     a.cu_q = &cu.t;
     k.t.dtype = v.t.dtype = EK_DTYPE_I8;
-    CHECK(says(c, ek_attention(c, &a),
-               "attention: T = bf16, K = i8, I = i32 is not one of the combinations of dtypes listed in docs/ops.md"));
+    CHECK(says(
+        c, ek_attention(c, &a),
+        "attention: T = bf16, K = i8, I = i32, expected one of (bf16, bf16, i32), (bf16, e4m3, i32), (f16, f16, i32), "
+        "(f32, f32, i64)"));
     k.t.dtype = v.t.dtype = EK_DTYPE_BF16;
     a.struct_size = offsetof(ek_attention_args, alibi);  // a caller from before alibi and softcap
     a.alibi = reinterpret_cast<const ek_tensor*>(1);
