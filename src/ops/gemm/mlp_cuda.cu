@@ -61,8 +61,7 @@ struct MlpRow {
   }
 
   static Kernel<MlpArgs> named(const char* name, Target target) {
-    const uint32_t promises = (kKernels.promises & ...);
-    return {name, target, why_not, run, workspace, promises, 0};
+    return {name, target, why_not, run, workspace, (kKernels.promises & ...), (kKernels.needs | ...)};
   }
 };
 
@@ -71,6 +70,8 @@ struct MlpRow {
 const Kernel<MlpArgs> kMlpCuda[] = {
     MlpRow<kGemmSm90Swap, kGemmSm90Split, kGemmSm90>::named("mlp_sm90", sm(90)),
     MlpRow<kGemmSm80>::named("mlp_sm80", sm(80)),
+    MlpRow<kGemmSm80Tf32>::named("mlp_sm80_tf32", sm(80)),
+    MlpRow<kGemmSm75>::named("mlp_sm75", sm(75)),
     MlpRow<kGemmSimt>::named("mlp_cuda", sm(75)),
     {},
 };
