@@ -5,7 +5,7 @@ import einkorn
 import numpy as np
 
 from . import memory, rows
-from .dtypes import decode, encode
+from .dtypes import ITEMSIZE, decode, encode
 from .tolerance import Expected
 
 GAINS = (1.0, 1.0, 0.02, 20.0)  # how large inputs are; a case's seed picks
@@ -57,7 +57,9 @@ class Prepared:
                 strides = memory.by_lines(shape, columns, GAPS[case.seed % 4])
             else:
                 strides = memory.dense(shape)
-            self.placed[name] = memory.Placed(at + case.shift, shape, strides, self.dtypes[name])
+            size = ITEMSIZE[self.dtypes[name]]
+            shift = -(-case.shift // size) * size
+            self.placed[name] = memory.Placed(at + shift, shape, strides, self.dtypes[name])
             at = -(-(self.placed[name].end + 2 * memory.GUARD) // 256) * 256
         for o, i in case.alias:
             self.placed[o] = self.placed[i]

@@ -120,10 +120,22 @@ def test_case_text():
     for op, text in CASES:
         assert str(Case.parse(op, text)) == text
     for spec in all_specs().values():
-        for group in ("shapes", "options", "inplace", "fuzz"):
+        for group in ("shapes", "options", "inplace", "misaligned", "fuzz"):
             for case in spec.cases(group, spec.combos()[0], "smoke"):
                 assert Case.parse(spec.op, str(case)) == case
                 assert spec.legal(case)
+
+
+def test_every_tensor_is_misaligned():
+    spec = all_specs()["rms_norm_quant"]
+    for dtypes in spec.combos():
+        starts = {}
+        for case in spec.cases("misaligned", dtypes, "smoke"):
+            for name, placed in Prepared(spec, case).placed.items():
+                starts.setdefault(name, set()).add(placed.start % 256)
+        for name, found in starts.items():
+            size = ITEMSIZE[dict(dtypes).get(spec.schema.tensor(name).dtype, "f32")]
+            assert found == {s for s in (1, 2, 4, 8) if s >= size}, f"{name}, {dtypes}"
 
 
 @pytest.mark.parametrize("change", [{"window_left": 39}, {"softcap": 29.0}, {"scale": 0.1255}, {"window_right": 0}])
