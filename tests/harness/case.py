@@ -19,7 +19,8 @@ class Case:
     # rows, but a and b by columns, with a gap after each
     strides: str = "dense"
     shift: int = 0  # bytes past a 256-byte boundary where every tensor starts, rounded up to whole elements
-    fill: str = "normal"  # special: NaN, infinities, zeros, denormals, large values in rows of their own
+    # special: NaN, infinities, zeros, denormals, large values in rows of their own; finite: the last three of these
+    fill: str = "normal"
     seed: int = 0
 
     def __str__(self):

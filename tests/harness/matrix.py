@@ -93,7 +93,8 @@ class MatrixSpec(Spec):
     def _special(self, dtypes, level, seed):
         for i, size in enumerate([(20, 64, 40), (130, 128, 128), (9, 7, 33)][: 1 if level == "smoke" else 3]):
             for j, variant in enumerate(self.variants):
-                yield self.case(dtypes, size, i + j, (), variant, fill="special")
+                case = self.case(dtypes, size, i + j, (), variant, fill="special")
+                yield self.with_batch(case, len(self.special) + 2) if self.batch else case
 
     def _layouts(self, dtypes, level, seed):
         """Every layout, at sizes that take turns."""

@@ -87,10 +87,11 @@ class Prepared:
             if tensor.role != "out":
                 t[name] = rng.standard_normal(self.shapes[name], np.float32).astype(np.float64) * GAINS[case.seed % 4]
         t |= {x.name: None for x in self.spec.schema.tensors if x.role != "out" and x.name not in t}
-        if case.fill == "special":
+        if case.fill != "normal":
+            kinds = [k for k in self.spec.special if case.fill == "special" or k in ("zero", "denormal", "large")]
             for name, value in t.items():
-                if value is not None and {*self.tensors[name].dims[:1]} & {*self.spec.schema.batch}:
-                    make_special(value, self.spec.special, rng)
+                if value is not None and self.spec.has_batch(self.tensors[name]):
+                    make_special(value, kinds, rng)
         self.spec.inputs(rng, t, _Namespace(self.values))
         return t
 

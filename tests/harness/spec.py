@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a test file says about its op, and the cases that follow from it and from the schema."""
 
+import dataclasses
 import importlib.util
 import itertools
 import zlib
@@ -53,6 +54,10 @@ class Spec:
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
     groups = GROUPS
+
+    def has_batch(self, tensor):
+        """Whether the tensor has an entry for each row or batch entry, which is then its first dim."""
+        return tensor.dims[:1] == ("...",) or bool({*tensor.dims[:1]} & {*self.schema.batch})
 
     def batch_dims(self, tensor):
         """How many of a tensor's first dims may repeat (stride 0) beside those of "..."."""
@@ -129,6 +134,12 @@ class Spec:
         seed = rest.pop("seed", i)
         return Case(self.op, dtypes, tuple(lead), _items(dims), _items(attrs), presence, seed=seed, **rest)
 
+    def with_batch(self, case, n):
+        """The case with n rows, or n entries in its batch dim."""
+        if self.schema.has_lead:
+            return dataclasses.replace(case, lead=(n,))
+        return dataclasses.replace(case, dims=_items({**dict(case.dims), self.schema.batch[0]: n}))
+
     def shifts(self, dtypes):
         """Bytes past an aligned address that move some tensor; one of larger elements goes to its next element."""
         least = min(ITEMSIZE[dict(dtypes).get(t.dtype, t.dtype)] for t in self.schema.tensors)
@@ -183,9 +194,14 @@ class Spec:
                         yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, strides="random")
 
     def _special(self, dtypes, level, seed):
-        for i, n in enumerate([65, 1024, 16][: 1 if level == "smoke" else 3]):
+        sums = any(t.role != "in" and not self.has_batch(t) for t in self.schema.tensors)
+        for i, n in enumerate([65, 1024 if self.schema.has_lead else 256, 16][: 1 if level == "smoke" else 3]):
             for j, variant in enumerate(self.variants):
-                yield self.case(dtypes, n, i + j, (len(self.special) + 2,), variant, fill="special")
+                case = self.case(dtypes, n, i + j, variant=variant, fill="special")
+                case = self.with_batch(case, len(self.special) + 2)
+                yield case
+                if sums:  # over all rows: a NaN would hide what the others do to them
+                    yield dataclasses.replace(case, fill="finite")
 
     def _empty(self, dtypes, level, seed):
         if self.schema.has_lead:

@@ -8,9 +8,9 @@ u, tiny: half a unit in the last place of the output's dtype, and half its least
 the sum of the absolute values of the terms that make up the result, through which f32 errors enter. n: length of the
 longest f32 sum; steps: f32 roundings outside of it. 2^-146: the same roundings where f32 is denormal. floor: for
 formulas with an intermediate that may leave f32's normal range, what that range ends at, LEAST, times the factors that
-follow. math: 2^-15 for 16-bit results of exp, tanh or erf, which CUDA rows take from lean approximations of that
-accuracy (src/cuda/math.cuh), a sixteenth of f16's own rounding; else 0. A quantised output has, in place of u * |ref|,
-half a step of its format.
+follow; where it is only rounded, but they are large, DENORMAL times those factors. math: 2^-15 for 16-bit results of
+exp, tanh or erf, which CUDA rows take from lean approximations of that accuracy (src/cuda/math.cuh), a sixteenth of
+f16's own rounding; else 0. A quantised output has, in place of u * |ref|, half a step of its format.
 
 A matrix product adds up k terms in a chain, not in a tree, and tensor cores cut off where others round: see
 product_error(). Its result has that error, carried through what follows, in place of the term with `magnitude`."""

@@ -120,10 +120,38 @@ def test_case_text():
     for op, text in CASES:
         assert str(Case.parse(op, text)) == text
     for spec in all_specs().values():
-        for group in ("shapes", "options", "inplace", "misaligned", "fuzz"):
+        for group in ("shapes", "options", "inplace", "special", "misaligned", "fuzz"):
             for case in spec.cases(group, spec.combos()[0], "smoke"):
                 assert Case.parse(spec.op, str(case)) == case
                 assert spec.legal(case)
+
+
+KINDS = {
+    "nan": lambda x: np.isnan(x).any(),
+    "inf": lambda x: (x == np.inf).any(),
+    "-inf": lambda x: (x == -np.inf).any(),
+    "zero": lambda x: (x == 0).all(),
+    "denormal": lambda x: (np.abs(x) == 2.0**-140).all(),
+    "large": lambda x: (x == 1000).any(),
+}
+
+
+@pytest.mark.parametrize("name", [
+    "rms_norm", "rms_norm_backward", "layer_norm_backward", "group_norm", "nchw_to_nhwc", "nhwc_to_nchw",
+    "upsample_nearest_2x", "transpose_2d", "swiglu_backward", "gemm_batched",
+])  # fmt: skip
+def test_special_rows(name):
+    """A row or entry of each kind, whatever the op calls them, and ordinary ones after."""
+    spec = all_specs()[name]
+    for level in ("smoke", "ci"):
+        for case in spec.cases("special", next(c for c in spec.combos() if dict(c)["T"] == "f32"), level):
+            if case.fill == "special":
+                inputs = Prepared(spec, case).inputs
+                x = inputs["a" if name == "gemm_batched" else "x"]
+                assert len(x) > len(spec.special)
+                for entry, kind in zip(x, spec.special, strict=False):
+                    assert KINDS[kind](entry) or dict(case.attrs).get("alpha") == 0, f"no {kind} in {case}"
+                assert np.isfinite(x[len(spec.special) :]).all()
 
 
 def test_every_tensor_is_misaligned():
