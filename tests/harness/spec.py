@@ -42,14 +42,15 @@ class Spec:
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
-    have 2^31 elements, where those of dims(4096, ...) would take too long."""
+    have 2^31 elements, where those of dims(4096, ...) would take too long. nonzero: free dims that are
+    never 0."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None,
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, nonzero=(),
                  special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
-        self._dims, self._sizes, self.large = dims, sizes, large
+        self._dims, self._sizes, self.nonzero, self.large = dims, sizes, nonzero, large
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
@@ -204,10 +205,19 @@ class Spec:
                     yield dataclasses.replace(case, fill="finite")
 
     def _empty(self, dtypes, level, seed):
+        """No rows; rows of nothing, whose statistics and scales are still written; each other dim of size 0."""
         if self.schema.has_lead:
             for i, lead in enumerate([(0,), (2, 0, 3)]):
                 yield self.case(dtypes, 16, i, lead)
                 yield self.case(dtypes, 16, i + 1, lead)
+        leads = ((3,), (1,)) if self.schema.has_lead else ((),)
+        for i, variant in enumerate(self.variants):
+            usual = self.dims(16, variant, i)
+            for name in (n for n in usual if n not in self.nonzero):
+                dims = {**usual, name: 0}
+                # A single row has no stride that could keep vectors away.
+                for presence, lead in itertools.product(self.presences(variant, dims)[:2], leads):
+                    yield dataclasses.replace(self.case(dtypes, 16, i, lead, variant, presence), dims=_items(dims))
 
     def _fuzz(self, dtypes, level, seed):
         for i in range(FUZZ[level]):

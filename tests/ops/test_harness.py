@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from harness import Prepared, Quantized, all_specs, decode, encode
+from harness import Prepared, Quantized, Spec, all_specs, decode, encode
 from harness.case import Case
 from harness.dtypes import ITEMSIZE
 
@@ -120,7 +120,7 @@ def test_case_text():
     for op, text in CASES:
         assert str(Case.parse(op, text)) == text
     for spec in all_specs().values():
-        for group in ("shapes", "options", "inplace", "special", "misaligned", "fuzz"):
+        for group in ("shapes", "options", "inplace", "special", "misaligned", "empty", "fuzz"):
             for case in spec.cases(group, spec.combos()[0], "smoke"):
                 assert Case.parse(spec.op, str(case)) == case
                 assert spec.legal(case)
@@ -164,6 +164,15 @@ def test_every_tensor_is_misaligned():
         for name, found in starts.items():
             size = ITEMSIZE[dict(dtypes).get(spec.schema.tensor(name).dtype, "f32")]
             assert found == {s for s in (1, 2, 4, 8) if s >= size}, f"{name}, {dtypes}"
+
+
+def test_every_dim_is_empty_once(spec):
+    """Each dim that can be 0 is, with rows left."""
+    cases = spec.cases("empty", spec.combos()[0], "smoke")
+    if type(spec) is Spec:
+        for name in spec.schema.free_dims:
+            assert name in spec.nonzero or any(dict(c.dims)[name] == 0 and 0 not in c.lead for c in cases), name
+    assert cases
 
 
 @pytest.mark.parametrize("change", [{"window_left": 39}, {"softcap": 29.0}, {"scale": 0.1255}, {"window_right": 0}])

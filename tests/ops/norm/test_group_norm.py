@@ -16,7 +16,7 @@ def dims(n, a, i):
 
 def reference(t, a):
     x = t.x if a.layout == "nchw" else t.x.transpose(0, 2, 1)
-    g = x.reshape(a.batch, a.groups, -1)
+    g = x.reshape(a.batch, a.groups, a.channels // a.groups * a.positions)
     mean = g.mean(-1, keepdims=True)
     rstd = 1 / np.sqrt(np.mean((g - mean) ** 2, -1, keepdims=True) + a.eps)
     w = np.ones(a.channels) if t.weight is None else t.weight

@@ -14,7 +14,7 @@ def reference(t, a):
         "y": Expected((t.x - mean) * rstd * w + b, terms * rstd * np.abs(w) + np.abs(b), n=a.dim),
         # Kept as two numbers that are added: a row with an infinity in it has no mean.
         "mean": Expected(np.where(np.isfinite(mean), mean, np.nan)[..., 0], np.abs(t.x).mean(-1), n=a.dim),
-        "rstd": Expected(rstd[..., 0], np.max(terms, -1) * rstd[..., 0] ** 2 + rstd[..., 0], n=a.dim),
+        "rstd": Expected(rstd[..., 0], np.max(terms, -1, initial=0) * rstd[..., 0] ** 2 + rstd[..., 0], n=a.dim),
     }
 
 

@@ -22,10 +22,12 @@ def reference(t, a):
     sums = np.abs(g).mean(-1, keepdims=True) + terms * np.mean(np.abs(g) * terms, -1, keepdims=True)
     # What is lost of a denormal dy * weight comes out times rstd, by itself and through its product with xhat.
     floor = DENORMAL * rstd * (1 + np.abs(xhat)) * (1 + np.abs(xhat).mean(-1, keepdims=True))
-    dy, rows = t.dy.reshape(-1, a.dim), (t.dy * xhat).reshape(-1, a.dim)
+    dy, rows = t.dy.reshape(a.rows, a.dim), (t.dy * xhat).reshape(a.rows, a.dim)
     return {
         "dx": Expected(dx, rstd * (np.abs(g) + sums), n=a.dim, floor=floor),
-        "dweight": Expected(rows.sum(0), (np.abs(t.dy) * terms).reshape(-1, a.dim).sum(0), n=a.dim * max(a.rows, 1)),
+        "dweight": Expected(
+            rows.sum(0), (np.abs(t.dy) * terms).reshape(a.rows, a.dim).sum(0), n=a.dim * max(a.rows, 1)
+        ),
         "dbias": Expected(dy.sum(0), np.abs(dy).sum(0), n=max(a.rows, 1)),
     }
 

@@ -19,7 +19,7 @@ def reference(t, a):
     magnitude = rstd * (np.abs(g) + np.abs(xhat) * np.mean(np.abs(g * xhat), -1, keepdims=True))
     # What is lost of a denormal dy * weight comes out times rstd, by itself and through its product with xhat.
     floor = DENORMAL * rstd * (1 + np.abs(xhat)) * (1 + np.abs(xhat).mean(-1, keepdims=True))
-    rows = (t.dy * xhat).reshape(-1, a.dim)
+    rows = (t.dy * xhat).reshape(a.rows, a.dim)
     return {
         "dx": Expected(dx, magnitude, n=a.dim, floor=floor),
         "dweight": Expected(rows.sum(0), np.abs(rows).sum(0), n=a.dim * max(a.rows, 1)),

@@ -11,7 +11,7 @@ def dims(n, a, i):
 
 def reference(t, a):
     v = t.x if a.norm_before_gate else t.x * silu(t.z)
-    group = a.group or a.dim
+    group = a.group or max(a.dim, 1)
     groups = v.reshape(*v.shape[:-1], a.dim // group, group)
     rstd = 1 / np.sqrt(np.mean(groups**2, -1, keepdims=True) + a.eps)
     y = (groups * rstd).reshape(v.shape) * weight_of(t, a)
