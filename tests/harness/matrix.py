@@ -40,6 +40,10 @@ TILES = [
     (392, 1544, 2056), (1160, 2112, 520), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
     (776, 4096, 1032), (520, 4304, 1032), (2048, 4096, 72), (1024, 4096, 4104),
 ]  # fmt: skip
+# Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
+PROBES = [
+    {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 4104), "strides": "columns:b", "presence": ()},
+]  # fmt: skip
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 
 

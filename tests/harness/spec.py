@@ -29,6 +29,8 @@ TALL = {
     "ci": [(130, 64), (1025, 8), (2, 300, 33)],
     "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)],
 }
+# A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
+WIDE = {"n": 65544, "lead": (3,)}
 FUZZ = {"smoke": 3, "ci": 30, "full": 150}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
@@ -42,15 +44,15 @@ class Spec:
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
-    have 2^31 elements, where those of dims(4096, ...) would take too long. nonzero: free dims that are
-    never 0."""
+    have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
+    that refuse an ordinary one: see probes(). nonzero: free dims that are never 0."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, nonzero=(),
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), nonzero=(),
                  special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
-        self._dims, self._sizes, self.nonzero, self.large = dims, sizes, nonzero, large
+        self._dims, self._sizes, self._probes, self.nonzero, self.large = dims, sizes, probes, nonzero, large
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
@@ -119,7 +121,14 @@ class Spec:
     # ---- cases of a group ---------------------------------------------------------------------------------------------
 
     def cases(self, group, dtypes, level, seed=0):
-        return list(getattr(self, f"_{group}")(dtypes, level, seed))
+        found = list(getattr(self, f"_{group}")(dtypes, level, seed))
+        # The sanitizers see this level alone, and have to see every row.
+        return found + self.probes(dtypes)[1:] if (group, level) == ("shapes", "smoke") else found
+
+    def probes(self, dtypes, n=1024, lead=(64,)):
+        """A few cases for tests that go over the rows of an op: an ordinary one, then one for each kind of row that would
+        refuse it. Every row takes at least one, in some dtypes."""
+        return [self.case(dtypes, n, 0, lead), *(self.case(dtypes, **{"i": 0, **probe}) for probe in self._probes)]
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""
@@ -203,6 +212,8 @@ class Spec:
                 yield case
                 if sums:  # over all rows: a NaN would hide what the others do to them
                     yield dataclasses.replace(case, fill="finite")
+        for case in self.probes(dtypes)[1:] if level == "full" else ():
+            yield self.with_batch(dataclasses.replace(case, fill="special"), len(self.special) + 2)
 
     def _empty(self, dtypes, level, seed):
         """No rows; rows of nothing, whose statistics and scales are still written; each other dim of size 0."""

@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from harness import Prepared, Quantized, Spec, all_specs, decode, encode
+from harness import Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE
 
@@ -173,6 +173,14 @@ def test_every_dim_is_empty_once(spec):
         for name in spec.schema.free_dims:
             assert name in spec.nonzero or any(dict(c.dims)[name] == 0 and 0 not in c.lead for c in cases), name
     assert cases
+
+
+def test_a_row_that_refuses_everything():
+    spec, asked = all_specs()["cast"], []
+    over_rows(spec, ["takes the last"], spec.combos()[:1], lambda row, case: case.dtypes == spec.combos()[-1])
+    with pytest.raises(AssertionError, match="refused every case: takes nothing"):
+        over_rows(spec, ["takes nothing"], spec.combos()[:1], lambda row, case: asked.append(case))
+    assert {c.dtypes for c in asked} == {*spec.combos()}
 
 
 @pytest.mark.parametrize("change", [{"window_left": 39}, {"softcap": 29.0}, {"scale": 0.1255}, {"window_right": 0}])

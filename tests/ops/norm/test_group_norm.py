@@ -8,8 +8,8 @@ SIZES = {"smoke": [1, 8, 65], "ci": [*N, 16384], "full": [*N, 4097, 16384, 65536
 
 
 def dims(n, a, i):
-    """n positions; as many channels as groups, or a few times more."""
-    channels = a.groups * (1, 2, 3, 4)[i % 4]
+    """n positions; as many channels as groups, or a few times more: in nhwc also whole 16-byte vectors of them."""
+    channels = a.groups * ((1, 2, 3, 4, 8, 16)[i % 6] if a.layout == "nhwc" and n < 1000 else (1, 2, 3, 4)[i % 4])
     outer, inner = (channels, n) if a.layout == "nchw" else (n, channels)
     return {"batch": (2, 1, 3)[i % 3] if n < 2000 else 1, "outer": outer, "inner": inner}
 
@@ -38,6 +38,8 @@ SPEC = Spec(
     variants=[{"layout": "nhwc"}, {"groups": 4, "eps": 1e-2}, {"groups": 1}, {"groups": 5, "layout": "nhwc"}],
     dims=dims,
     sizes=SIZES,
+    # More than 16 KB of a group in any dtype go to a cluster of blocks.
+    probes=[{"n": 8200, "variant": {"groups": 4}}, {"n": 528, "i": 5, "variant": {"groups": 4, "layout": "nhwc"}}],
 )
 
 

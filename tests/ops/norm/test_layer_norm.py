@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
+from harness.spec import WIDE
 
 
 def reference(t, a):
@@ -18,7 +19,7 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}])
+SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE])
 
 
 def test_layer_norm(plan):
