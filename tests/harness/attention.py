@@ -198,7 +198,7 @@ class AttentionSpec(Spec):
             yield self.make(dtypes, i, q_len=9, kv_len=40, strides="random", seed=100 + i)
 
     def _misaligned(self, dtypes, level, seed):
-        for i, shift in enumerate((4, 8)):
+        for i, shift in enumerate(self.shifts(dtypes)):
             yield self.make(dtypes, i, q_len=9, kv_len=70, shift=shift, dims=(64, 64))
 
     def _inplace(self, dtypes, level, seed):

@@ -3,7 +3,7 @@ import einkorn
 import numpy as np
 import pytest
 from harness import Expected, MatrixSpec, Prepared, Refused, rows
-from harness.matrix import product
+from harness.matrix import PROBES, product
 from harness.memory import Arena
 
 SHARDS = 6  # processes of tools/gpu-check
@@ -36,7 +36,7 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
     tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}],
-    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
+    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16}, probes=PROBES,
 )  # fmt: skip
 
 
