@@ -185,14 +185,14 @@ def check_case(prepared, device, row):
     return True
 
 
-def over_rows(spec, names, wanted, check, **ordinary):
+def over_rows(spec, names, wanted, check, cases=None):
     """check(row, case) for every row and every probe in the wanted dtypes; it says whether the row took the case. A row
     that takes none of these gets the other dtypes, up to the first that it takes, and one that takes nothing at all is
-    an error: a test that meant it would pass without it. ordinary: of Spec.probes."""
-    others, untested = [c for c in spec.combos() if c not in wanted], []
+    an error: a test that meant it would pass without it. cases(dtypes): in place of the spec's probes."""
+    cases, others, untested = cases or spec.probes, [c for c in spec.combos() if c not in wanted], []
     for row in names:
-        took = [check(row, case) for dtypes in wanted for case in spec.probes(dtypes, **ordinary)]
-        more = (check(row, case) for dtypes in others for case in spec.probes(dtypes, **ordinary))
+        took = [check(row, case) for dtypes in wanted for case in cases(dtypes)]
+        more = (check(row, case) for dtypes in others for case in cases(dtypes))
         if not any(took) and not any(more) and not rows.lacks_library(row):
             untested.append(f"{row} ({'; '.join(rows.refusals(row))})")
     assert not untested, f"refused every case: {', '.join(untested)}"

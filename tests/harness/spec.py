@@ -45,14 +45,15 @@ class Spec:
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
     have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
-    that refuse an ordinary one: see probes(). nonzero: free dims that are never 0."""
+    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), nonzero=(),
-                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
+                 nonzero=(),                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
         self._dims, self._sizes, self._probes, self.nonzero, self.large = dims, sizes, probes, nonzero, large
+        self._replays = replays
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
@@ -129,6 +130,9 @@ class Spec:
         """A few cases for tests that go over the rows of an op: an ordinary one, then one for each kind of row that would
         refuse it. Every row takes at least one, in some dtypes."""
         return [self.case(dtypes, n, 0, lead), *(self.case(dtypes, **{"i": 0, **probe}) for probe in self._probes)]
+
+    def replays(self, dtypes):
+        return [*self.probes(dtypes), *(self.case(dtypes, **{"i": 0, **replay}) for replay in self._replays)]
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""

@@ -127,7 +127,11 @@ class Grown:
         if self.name not in self.part.inputs:
             self.array.fill_bytes(0xFF)
             return
-        repeat(self.context, self.array.pointer, np.ascontiguousarray(self.part.inputs[self.name]), self.count)
+        raw, count = np.ascontiguousarray(self.part.inputs[self.name]), self.count
+        if self.name == "page_table":  # every repetition has pages of its own, far from the first ones
+            pages = self.part.shapes["k"][0]
+            raw, count = np.concatenate([np.where(raw < pages, raw + i * pages, raw) for i in range(count)]), 1
+        repeat(self.context, self.array.pointer, raw, count)
 
     def read(self, first, n):
         raw = np.empty((n, *self.part.shapes[self.name][1:]), STORAGE[self.dtype])

@@ -43,7 +43,7 @@ def test_deterministic(spec, device, level):
         return True
 
     promised = [k.name for k in rows.usable(spec.op, device) if k.deterministic]
-    over_rows(spec, [*promised, AUTO], some_dtypes(spec, level), check, **usual)
+    over_rows(spec, [*promised, AUTO], some_dtypes(spec, level), check, lambda dtypes: spec.probes(dtypes, **usual))
 
 
 def check_batches(full, device, row, context, batches):
