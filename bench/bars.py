@@ -54,14 +54,16 @@ def bars(results):
     entries = [e for family, r in results.items() if family not in OTHER for e in r["cases"] if e["selected"]]
     large = [e for e in entries if not e["launch"] and e["dtype"].split("_")[0] == "bf16"]
     forward = [e for e in large if "backward" not in e["op"] and not e["op"].endswith("_quant")]
+    plain = [e for e in forward if not e["pdl"]]
 
     def speed(some, least, most=float("inf")):
         return [(tb_s_moved(e), f"{e['op']} {e['case']}") for e in some if least * MB <= e["bytes"] < most * MB]
 
     quant = [e for e in large if e["op"].endswith("_quant") and e["bytes"] >= 128 * MB]
     found = [
-        _bar("bf16 forward from 128 MB", ">=", 3.83, "TB/s", speed(forward, 128)),
-        _bar("bf16 forward from 64 MB", ">=", 3.7, "TB/s", speed(forward, 64, 128)),
+        _bar("bf16 forward from 128 MB", ">=", 3.83, "TB/s", speed(plain, 128)),
+        _bar("bf16 forward from 64 MB", ">=", 3.7, "TB/s", speed(plain, 64, 128)),
+        _bar("the same, with PDL where that was timed", ">=", 3.7, "TB/s", speed(_better(forward), 64, 128)),
         _bar("norm backward from 128 MB, as 3 tensors", ">=", 3.5, "TB/s",
              speed([e for e in large if e["op"] in BACKWARD], 128)),
         _bar("quantizing ops from 128 MB, of copy", ">=", 85, "%",
@@ -73,6 +75,16 @@ def bars(results):
         *attention_bars.bars(results.get("attention"), _bar),
     ]  # fmt: skip
     return found
+
+
+def _better(entries):
+    """The faster of an op's case with and without PDL."""
+    best = {}
+    for e in entries:
+        key = e["op"], e["case"]
+        if key not in best or e["us"] < best[key]["us"]:
+            best[key] = e
+    return list(best.values())
 
 
 def _compiled(large):

@@ -41,7 +41,8 @@ def load(folder):
 
 
 def selected(result, launch):
-    return [e for e in result["cases"] if e["selected"] and e["launch"] == launch]
+    """Of what is no graph of dependent calls the plain ones; the bars speak of those with PDL."""
+    return [e for e in result["cases"] if e["selected"] and e["launch"] == launch and (launch or not e["pdl"])]
 
 
 def number(value, digits=1):

@@ -175,14 +175,22 @@ class Run:
             return []
         constant = {a.name: True for a in case.op.attrs if a.name == "constant_b"}
         steady = [{**args, **constant} for args in sets]
-        outputs = [sets[0][t.name] for t in case.tensors() if t.role == "out"]
+        outputs = [sets[0][t.name] for t in case.tensors() if t.role != "in"]
+        start = {t.name: self.arrays.copy(sets[0][t.name]) for t in case.tensors() if t.role == "inout"}
         found = []
+
+        def reset():
+            for name, values in start.items():
+                self.arrays.assign(sets[0][name], values)
+
         for row, _ in rows:
             variant = Variant((row, True), [self.forced(case, row, self.call(case, a, True), True) for a in steady])
             # The bits of a plain launch, whatever came right before.
+            reset()
             self.forced(case, row, self.call(case, sets[0]), False)()
             want = [self.arrays.copy(x) for x in outputs]
-            for call in (*variant.calls, variant.calls[0]):
+            reset()
+            for call in (*variant.calls[1:], variant.calls[0]):
                 call()
             if all(bool((x == w).all()) for x, w in zip(outputs, want, strict=True)):
                 found.append(variant)

@@ -25,7 +25,7 @@ else()
   find_program(nvcc nvcc HINTS $ENV{CUDA_HOME}/bin $ENV{CUDA_PATH}/bin PATHS /usr/local/cuda/bin ${wheel_bins} NO_CACHE)
 endif()
 
-# 12.9 is the oldest nvcc that knows every target from sm_75 to sm_121.
+# 12.9 is the oldest nvcc that knows sm_100f and sm_120f; sm_110, which had another name there, asks for 13.0.
 set(nvcc_version 0)
 if(nvcc)
   execute_process(COMMAND "${nvcc}" --version OUTPUT_VARIABLE text ERROR_QUIET)
@@ -84,6 +84,9 @@ foreach(arch IN LISTS archs)
   endif()
   set(name ${CMAKE_MATCH_1})
   set(kind "${CMAKE_MATCH_2}")
+  if(name MATCHES "^110" AND nvcc_version VERSION_LESS 13.0)
+    message(FATAL_ERROR "CMAKE_CUDA_ARCHITECTURES: ${arch} needs nvcc 13.0 or newer; ${nvcc} is version ${nvcc_version}")
+  endif()
   if(name STREQUAL 90) # Hopper's matrix instructions are in sm_90a code only
     list(APPEND EINKORN_GENCODE -gencode=arch=compute_90a,code=sm_90a)
     list(APPEND EINKORN_ARCH_NAMES sm_90a)

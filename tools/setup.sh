@@ -34,7 +34,7 @@ find_python() { # prints the first Python from 3.11 on
   done
 }
 
-find_nvcc() { # prints the first nvcc from 12.9 on, the oldest that knows every target
+find_nvcc() { # prints the first nvcc from 12.9 on
   local nvcc version
   for nvcc in "${CUDACXX:-}" "$(command -v nvcc || true)" "${CUDA_HOME:-/usr/local/cuda}/bin/nvcc" \
     /usr/local/cuda/bin/nvcc "$VENV"/lib/python3*/site-packages/nvidia/cu13/bin/nvcc; do

@@ -123,5 +123,9 @@ def test_future_ops_compile_and_check_their_arguments(tmp_path, testable_library
     assert built.returncode == 0, built.stderr
     ran = subprocess.run([tmp_path / "driver"], capture_output=True, text=True)
     assert ran.returncode == 0, ran.stdout + ran.stderr
+    # The Python module, its table and the formulas of the bench, which are Python too.
+    for path, text in (gen.python.generate(ops) | gen.bench.generate(ops)).items():
+        if path.endswith(".py"):
+            compile(text, path, "exec")
     header_test = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc", *include]
     subprocess.run([*header_test, str(tmp_path / "include/einkorn/ops.h")], check=True)

@@ -3,11 +3,11 @@
 
 from .dtypes import decode, encode, round_to
 from .matrix import MatrixSpec
-from .run import AUTO, Prepared, Refused, check_case
+from .run import AUTO, Prepared, Refused, check_case, over_rows
 from .spec import Spec, all_specs
 from .tolerance import Expected, Quantized
 
 __all__ = [
     "AUTO", "Expected", "MatrixSpec", "Prepared", "Quantized", "Refused", "Spec", "all_specs", "check_case", "decode", "encode",
-    "round_to",
+    "over_rows", "round_to",
 ]  # fmt: skip

@@ -4,11 +4,15 @@ with what f32 arithmetic and a rounded P may be off by. What no query sees is Na
 page table has numbers there that are no pages."""
 
 import itertools
+from types import SimpleNamespace
 
 import numpy as np
 
+from . import rows
 from .case import Case
+from .dtypes import decode, round_to
 from .memory import strided
+from .run import Prepared, Refused
 from .spec import Spec, _items
 from .tolerance import F32, FAST_MATH, LEAST, UNIT, Expected, product_error
 
@@ -57,10 +61,8 @@ class AttentionSpec(Spec):
         "fuzz",
     )
 
-    def __init__(self, op, *, modes, generic, queries, large=None):
-        super().__init__(
-            op, reference, variants=VARIANTS, inputs=draw, large=large, special=("nan", "zero", "denormal")
-        )
+    def __init__(self, op, *, modes, generic, queries, **rest):
+        super().__init__(op, reference, variants=VARIANTS, inputs=draw, special=("nan", "zero", "denormal"), **rest)
         self.modes, self.generic, self.queries = modes, generic, queries
 
     def values(self, case):
@@ -69,12 +71,17 @@ class AttentionSpec(Spec):
         rows = int(np.prod(case.lead, dtype=np.int64))
         lead = {"rows": rows, "last_lead": case.lead[-1] if case.lead else 1}
         given = {**absent, **dict(case.dtypes), **dict(case.dims), **lead, **self.attributes(case.attrs)}
-        return self.schema.derive(given, case.present)
+        return self.schema.derive(given | {"scales": self.scales(case)}, case.present)
+
+    def scales(self, case):
+        """What an 8-bit cache has one scale for: a token and head (i8, mostly), a head, or all of it."""
+        kinds = ("token", "token", "head", "all") if dict(case.dtypes).get("K") == "i8" else ("head", "all", "token")
+        return kinds[case.seed // 2 % len(kinds)]
 
     def strides(self, case, name, shape):
-        """Scales of e4m3: one for each head, or one for all. Every other dense cache has its heads outside (HND)."""
-        if name in ("k_scale", "v_scale") and dict(case.dtypes)["K"] == "e4m3":
-            return (0, 0, case.seed // 2 % 2)
+        """Scales that several tokens share. Every other dense cache has its heads outside (HND)."""
+        if name in ("k_scale", "v_scale") and self.scales(case) != "token":
+            return (0, 0, int(self.scales(case) == "head"))
         if name in ("k", "v") and case.strides == "dense" and case.seed % 2:
             _, size, heads, dim = shape
             return (size * heads * dim, dim, size * dim, 1)
@@ -84,10 +91,10 @@ class AttentionSpec(Spec):
         return None
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
-        """For tests of all ops: a case whose batch can be changed alone."""
+        """For tests of all ops: a case whose batch can be changed alone. keys: more of them than n can ask for."""
         attrs = self.variants[i % len(self.variants)] if variant is None else variant
         lead = (5,) if lead is None else lead
-        dims, present = self.generic(min(max(n, 1), 512), attrs, lead)
+        dims, present = self.generic(rest.pop("keys", None) or min(max(n, 1), 512), attrs, lead)
         present = presence if presence is not None else present
         lead = lead if self.schema.has_lead else ()
         return Case(
@@ -115,6 +122,7 @@ class AttentionSpec(Spec):
         if "prefix_len" in extras and self.op == "attention":
             own.setdefault("seqs", own["cu_len"] - 1 if "cu_len" in own else own["pages"])
         scales = ("k_scale", "v_scale") if dict(dtypes).get("K") in ("e4m3", "i8") else ()
+        scales = {3: scales[:1], 5: scales[1:]}.get(i % 7, scales)  # either may be absent: 1
         present = tuple(t.name for t in self.schema.tensors if t.name in {*present, *extras, *scales})
         return Case(self.op, dtypes, lead, _items({**shared, **own}), _items(attrs), present, **rest)
 
@@ -199,7 +207,7 @@ class AttentionSpec(Spec):
             yield self.make(dtypes, i, q_len=9, kv_len=40, strides="random", seed=100 + i)
 
     def _misaligned(self, dtypes, level, seed):
-        for i, shift in enumerate((4, 8)):
+        for i, shift in enumerate(self.shifts(dtypes)):
             yield self.make(dtypes, i, q_len=9, kv_len=70, shift=shift, dims=(64, 64))
 
     def _inplace(self, dtypes, level, seed):
@@ -304,8 +312,8 @@ def draw(rng, t, a):
         unseen[page, slot] = False
     for name in ("k", "v", "k_scale", "v_scale"):
         if t.get(name) is not None:
-            if kind == "e4m3" and name.endswith("scale"):
-                continue  # one for several tokens: see strides()
+            if a.scales != "token" and name.endswith("scale"):
+                continue  # one for several tokens
             t[name][unseen] = np.nan if name.endswith("scale") or kind != "i8" else 127
 
 
@@ -331,6 +339,12 @@ def place(t, a, b, j):
     return int(t["page_table"][b, j // a.page_size]), int(j % a.page_size)
 
 
+def seen_places(t, a, b, sees):
+    """[keys, 2]: where each is, -1 where no query sees it."""
+    places = [place(t, a, b, j) if seen else (-1, -1) for j, seen in enumerate(sees.any(0))]
+    return np.array(places).reshape(-1, 2).astype(int)
+
+
 def mask_of(t, a, b, n, kv):
     """[n, kv]: which query sees which key."""
     p, j = np.arange(n)[:, None] + kv - n, np.arange(kv)[None, :]
@@ -351,12 +365,10 @@ def reference(t, a):
     group = a.heads // a.kv_heads
     for b in range(a.batch):
         first, n, kv = sequence(t, a, b)
-        places = np.array([place(t, a, b, j) if seen else (-1, -1) for j, seen in
-                           enumerate(mask_of(t, a, b, n, kv).any(0) if n else [])]).reshape(-1, 2).astype(int)  # fmt: skip
         if n == 0:
             continue
         sees = mask_of(t, a, b, n, kv)
-        k, v = (gather(t, name, places) for name in ("k", "v"))
+        k, v = (gather(t, name, seen_places(t, a, b, sees)) for name in ("k", "v"))
         for h in range(a.heads):
             rows = slice(first, first + n)
             sink = None if t["sinks"] is None else t["sinks"][h]
@@ -368,6 +380,59 @@ def reference(t, a):
         "y": Expected(y.reshape(*shape, a.v_dim), error=y_error.reshape(*shape, a.v_dim)),
         "lse": Expected(lse.reshape(shape), error=lse_error.reshape(shape)),
     }
+
+
+# ---- the error of plain ops -----------------------------------------------------------------------------------------------
+
+
+def plain_product(x, y):
+    """x @ y in float32, one sum after the other: a BLAS would cut the sums into blocks, each CPU's its own way."""
+    x, y = x.astype(np.float32), y.astype(np.float32)
+    total = np.zeros((x.shape[0], y.shape[1]), np.float32)
+    for i in range(x.shape[1]):
+        total += x[:, i, None] * y[i]
+    return total
+
+
+def by_parts(t, a, dtype):
+    """The same as a chain of plain ops in this dtype, every result rounded to it: products, scale, softmax, product."""
+    q = t["q"].reshape(-1, a.heads, a.head_dim)
+    y = np.zeros((q.shape[0], a.heads, a.v_dim))
+    for b in range(a.batch):
+        first, n, kv = sequence(t, a, b)
+        sees = mask_of(t, a, b, n, kv)
+        if not sees.any():
+            continue
+        k, v = (round_to(gather(t, name, seen_places(t, a, b, sees)), dtype) for name in ("k", "v"))
+        for h in range(a.heads):
+            of = h // (a.heads // a.kv_heads)
+            s = round_to(plain_product(q[first : first + n, h], k[:, of].T), dtype)
+            s = round_to((s / np.sqrt(a.head_dim)).astype(np.float32), dtype)
+            s = np.where(sees, s, -np.inf).astype(np.float32)
+            p = np.where(sees, np.exp(s - np.where(sees.any(1), s.max(1), 0)[:, None]), 0)
+            p = round_to(p / np.maximum(p.sum(1, keepdims=True), np.float32(LEAST)), dtype)
+            y[first : first + n, h] = round_to(plain_product(p, v[:, of]), dtype)
+    return y.reshape(*t["q"].shape[:-1], a.v_dim)
+
+
+def check_beside_parts(spec, device, case):
+    """At most twice as far from float64, at the worst and on average, as a chain of plain ops in the same dtype."""
+    prepared, dtype = Prepared(spec, case), dict(case.dtypes)["T"]
+    t = dict.fromkeys(x.name for x in spec.schema.tensors)
+    t |= {n: decode(raw, prepared.dtypes[n]) for n, raw in prepared.inputs.items()}
+    want = prepared.expected()["y"].value
+    chain = np.abs(by_parts(t, SimpleNamespace(**prepared.values), dtype) - want)
+    for row in [k.name for k in rows.usable(spec.op, device)]:
+        try:
+            raw, _ = prepared.results(prepared.run(device, row))["y"]
+        except Refused:
+            continue
+        error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
+        assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
+        assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"
+
+
+# ---- the reference ----------------------------------------------------------------------------------------------------------
 
 
 def gather(t, name, places):

@@ -18,8 +18,9 @@ class Case:
     # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0; columns:a,b: matrices by
     # rows, but a and b by columns, with a gap after each
     strides: str = "dense"
-    shift: int = 0  # bytes past a 256-byte boundary where every tensor starts
-    fill: str = "normal"  # special: NaN, infinities, zeros, denormals, large values in rows of their own
+    shift: int = 0  # bytes past a 256-byte boundary where every tensor starts, rounded up to whole elements
+    # special: NaN, infinities, zeros, denormals, large values in rows of their own; finite: the last three of these
+    fill: str = "normal"
     seed: int = 0
 
     def __str__(self):

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 
 from .case import Case
-from .dtypes import ITEMSIZE, round_to
+from .dtypes import round_to
 from .functions import gelu, silu
 from .spec import GROUPS, Spec, _items
 from .tolerance import FAST_MATH, LEAST, TINY, UNIT, product_error, tf32_error
@@ -31,14 +31,18 @@ SHAPES = {
     ],
 }  # fmt: skip
 # Sizes at which an H200 takes each tile that there is, with weights stored as linear layers have them: one tile to a block,
-# several, and k cut. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
+# several, k cut, and tiles cut between blocks. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
 TILES = [
     (72, 72, 1032), (72, 72, 4104), (392, 1152, 4104), (136, 4304, 200), (136, 4304, 520), (136, 10240, 200),
     (5, 4104, 64), (5, 12288, 64), (13, 4104, 64), (13, 12288, 136), (30, 4104, 64), (60, 4104, 64),
     (60, 5000, 64), (30, 18000, 64), (5, 34000, 64), (13, 34000, 64), (60, 18000, 64), (30, 28672, 64),
     (30, 34000, 64), (60, 28672, 64), (60, 34000, 64), (392, 1032, 1032), (520, 3584, 520),
     (392, 1544, 2056), (1160, 2112, 520), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
-    (776, 4096, 1032), (72, 28000, 520), (520, 4304, 1032), (2048, 4096, 72), (1024, 4096, 4104),
+    (776, 4096, 1032), (72, 28000, 520), (520, 4304, 1032), (2048, 4096, 72), (1024, 4096, 4104), (5, 34000, 520), (60, 34000, 520),
+]  # fmt: skip
+# Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
+PROBES = [
+    {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 4104), "strides": "columns:b", "presence": ()},
 ]  # fmt: skip
 OTHERS = [(392, 1152, 264), (2056, 1544, 200)]  # the same for the other layouts
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
@@ -80,8 +84,7 @@ class MatrixSpec(Spec):
 
     def _misaligned(self, dtypes, level, seed):
         sizes = [(9, 16, 24), (65, 129, 40), (64, 128, 256), (128, 256, 64)]
-        least = max(ITEMSIZE[d] for _, d in dtypes)
-        for shift in (s for s in (2, 4, 8) if s % least == 0):
+        for shift in self.shifts(dtypes):
             for i, size in enumerate(sizes[: 2 if level == "smoke" else 4]):
                 yield self.case(dtypes, size, i, shift=shift)
 
@@ -95,7 +98,8 @@ class MatrixSpec(Spec):
     def _special(self, dtypes, level, seed):
         for i, size in enumerate([(20, 64, 40), (130, 128, 128), (9, 7, 33)][: 1 if level == "smoke" else 3]):
             for j, variant in enumerate(self.variants):
-                yield self.case(dtypes, size, i + j, (), variant, fill="special")
+                case = self.case(dtypes, size, i + j, (), variant, fill="special")
+                yield self.with_batch(case, len(self.special) + 2) if self.batch else case
 
     def _layouts(self, dtypes, level, seed):
         """Every layout, at sizes that take turns."""
@@ -143,7 +147,7 @@ class MatrixSpec(Spec):
         strides = str(rng.choice(["dense", "random", "columns:" + ",".join(layout)], p=[0.2, 0.2, 0.6]))
         case = Case(
             self.op, dtypes, (), _items(dims), _items(attrs), choices[rng.integers(len(choices))], strides=strides,
-            shift=int(rng.choice([0, 0, 0, 0, 0, 4, 8, 16])), seed=seed,
+            shift=int(rng.choice([0, 0, 0, 0, 0, 2, 4, 8, 16])), seed=seed,
         )  # fmt: skip
         aliases = self.alias_sets(case)
         if aliases and rng.random() < 0.25:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Makes the memory of a case, runs an op on it with one row forced, and looks at every byte afterwards."""
 
+import contextlib
+import warnings
+
 import einkorn
 import numpy as np
 
 from . import memory, rows
-from .dtypes import decode, encode
+from .dtypes import ITEMSIZE, decode, encode
 from .tolerance import Expected
 
 GAINS = (1.0, 1.0, 0.02, 20.0)  # how large inputs are; a case's seed picks
@@ -57,7 +60,9 @@ class Prepared:
                 strides = memory.by_lines(shape, columns, GAPS[case.seed % 4])
             else:
                 strides = memory.dense(shape)
-            self.placed[name] = memory.Placed(at + case.shift, shape, strides, self.dtypes[name])
+            size = ITEMSIZE[self.dtypes[name]]
+            shift = -(-case.shift // size) * size
+            self.placed[name] = memory.Placed(at + shift, shape, strides, self.dtypes[name])
             at = -(-(self.placed[name].end + 2 * memory.GUARD) // 256) * 256
         for o, i in case.alias:
             self.placed[o] = self.placed[i]
@@ -85,11 +90,13 @@ class Prepared:
             if tensor.role != "out":
                 t[name] = rng.standard_normal(self.shapes[name], np.float32).astype(np.float64) * GAINS[case.seed % 4]
         t |= {x.name: None for x in self.spec.schema.tensors if x.role != "out" and x.name not in t}
-        if case.fill == "special":
+        if case.fill != "normal":
+            kinds = [k for k in self.spec.special if case.fill == "special" or k in ("zero", "denormal", "large")]
             for name, value in t.items():
-                if value is not None and {*self.tensors[name].dims[:1]} & {*self.spec.schema.batch}:
-                    make_special(value, self.spec.special, rng)
-        self.spec.inputs(rng, t, _Namespace(self.values))
+                if value is not None and self.spec.has_batch(self.tensors[name]):
+                    make_special(value, kinds, rng)
+        with quiet():
+            self.spec.inputs(rng, t, _Namespace(self.values))
         return t
 
     def expected(self):
@@ -97,7 +104,7 @@ class Prepared:
         if self._expected is None:
             absent = {t.name: None for t in self.spec.schema.tensors}
             t = absent | {n: decode(raw, self.dtypes[n]) for n, raw in self.inputs.items()}
-            with np.errstate(all="ignore"):
+            with quiet():
                 found = self.spec.reference(_Namespace(t), _Namespace(self.values))
             self._expected = {n: e if hasattr(e, "check") else Expected(e) for n, e in found.items()}
         return self._expected
@@ -178,6 +185,19 @@ def check_case(prepared, device, row):
     return True
 
 
+def over_rows(spec, names, wanted, check, cases=None):
+    """check(row, case) for every row and every probe in the wanted dtypes; it says whether the row took the case. A row
+    that takes none of these gets the other dtypes, up to the first that it takes, and one that takes nothing at all is
+    an error: a test that meant it would pass without it. cases(dtypes): in place of the spec's probes."""
+    cases, others, untested = cases or spec.probes, [c for c in spec.combos() if c not in wanted], []
+    for row in names:
+        took = [check(row, case) for dtypes in wanted for case in cases(dtypes)]
+        more = (check(row, case) for dtypes in others for case in cases(dtypes))
+        if not any(took) and not any(more) and not rows.lacks_library(row):
+            untested.append(f"{row} ({'; '.join(rows.refusals(row))})")
+    assert not untested, f"refused every case: {', '.join(untested)}"
+
+
 def reproducer(spec, case, row):
     path = f"tests/ops/{spec.schema.family}/test_{spec.op}.py"
     return f'repeat: python -m pytest {path} --row {row} --case "{case}"'
@@ -197,6 +217,14 @@ def make_special(value, kinds, rng):
             first[r] = fills[kind] * np.where(rng.random(first[r].shape) < 0.5, -1, 1)
         else:
             first[r, rng.integers(first.shape[1])] = fills[kind]
+
+
+@contextlib.contextmanager
+def quiet():
+    """Infinities, NaN and means of nothing are what references are asked for."""
+    with np.errstate(all="ignore"), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 class _Namespace:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a test file says about its op, and the cases that follow from it and from the schema."""
 
+import dataclasses
 import importlib.util
 import itertools
 import zlib
@@ -28,6 +29,8 @@ TALL = {
     "ci": [(130, 64), (1025, 8), (2, 300, 33)],
     "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)],
 }
+# A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
+WIDE = {"n": 65544, "lead": (3,)}
 FUZZ = {"smoke": 3, "ci": 30, "full": 150}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
@@ -41,18 +44,24 @@ class Spec:
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
-    have 2^31 elements, where those of dims(4096, ...) would take too long."""
+    have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
+    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None,
-                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
+                 nonzero=(),                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
-        self._dims, self._sizes, self.large = dims, sizes, large
+        self._dims, self._sizes, self._probes, self.nonzero, self.large = dims, sizes, probes, nonzero, large
+        self._replays = replays
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
     groups = GROUPS
+
+    def has_batch(self, tensor):
+        """Whether the tensor has an entry for each row or batch entry, which is then its first dim."""
+        return tensor.dims[:1] == ("...",) or bool({*tensor.dims[:1]} & {*self.schema.batch})
 
     def batch_dims(self, tensor):
         """How many of a tensor's first dims may repeat (stride 0) beside those of "..."."""
@@ -113,7 +122,17 @@ class Spec:
     # ---- cases of a group ---------------------------------------------------------------------------------------------
 
     def cases(self, group, dtypes, level, seed=0):
-        return list(getattr(self, f"_{group}")(dtypes, level, seed))
+        found = list(getattr(self, f"_{group}")(dtypes, level, seed))
+        # The sanitizers see this level alone, and have to see every row.
+        return found + self.probes(dtypes)[1:] if (group, level) == ("shapes", "smoke") else found
+
+    def probes(self, dtypes, n=1024, lead=(64,)):
+        """A few cases for tests that go over the rows of an op: an ordinary one, then one for each kind of row that would
+        refuse it. Every row takes at least one, in some dtypes."""
+        return [self.case(dtypes, n, 0, lead), *(self.case(dtypes, **{"i": 0, **probe}) for probe in self._probes)]
+
+    def replays(self, dtypes):
+        return [*self.probes(dtypes), *(self.case(dtypes, **{"i": 0, **replay}) for replay in self._replays)]
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""
@@ -128,6 +147,17 @@ class Spec:
             lead = LEADS[i % len(LEADS)]
         seed = rest.pop("seed", i)
         return Case(self.op, dtypes, tuple(lead), _items(dims), _items(attrs), presence, seed=seed, **rest)
+
+    def with_batch(self, case, n):
+        """The case with n rows, or n entries in its batch dim."""
+        if self.schema.has_lead:
+            return dataclasses.replace(case, lead=(n,))
+        return dataclasses.replace(case, dims=_items({**dict(case.dims), self.schema.batch[0]: n}))
+
+    def shifts(self, dtypes):
+        """Bytes past an aligned address that move some tensor; one of larger elements goes to its next element."""
+        least = min(ITEMSIZE[dict(dtypes).get(t.dtype, t.dtype)] for t in self.schema.tensors)
+        return [s for s in (1, 2, 4, 8) if s >= least]
 
     def sizes(self, level):
         return self._sizes[level] if self._sizes else SIZES[level]
@@ -163,10 +193,8 @@ class Spec:
                 yield self.case(dtypes, n, i, [(3, 4), (5,), (2, 1, 3)][i % 3], strides="broadcast", seed=200 + i)
 
     def _misaligned(self, dtypes, level, seed):
-        """Every tensor a few bytes past an aligned address: 2, 4 and 8, where that is a whole number of elements."""
-        present = [dict(dtypes).get(t.dtype, t.dtype) for t in self.schema.tensors]
-        least = max(ITEMSIZE[d] for d in present)
-        for shift in (s for s in (2, 4, 8) if s % least == 0):
+        """Every tensor a few bytes past an aligned address."""
+        for shift in self.shifts(dtypes):
             for i, n in enumerate([8, 129, 1024, 4096][: 2 if level == "smoke" else 4]):
                 yield self.case(dtypes, n, i, shift=shift)
 
@@ -180,15 +208,31 @@ class Spec:
                         yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, strides="random")
 
     def _special(self, dtypes, level, seed):
-        for i, n in enumerate([65, 1024, 16][: 1 if level == "smoke" else 3]):
+        sums = any(t.role != "in" and not self.has_batch(t) for t in self.schema.tensors)
+        for i, n in enumerate([65, 1024 if self.schema.has_lead else 256, 16][: 1 if level == "smoke" else 3]):
             for j, variant in enumerate(self.variants):
-                yield self.case(dtypes, n, i + j, (len(self.special) + 2,), variant, fill="special")
+                case = self.case(dtypes, n, i + j, variant=variant, fill="special")
+                case = self.with_batch(case, len(self.special) + 2)
+                yield case
+                if sums:  # over all rows: a NaN would hide what the others do to them
+                    yield dataclasses.replace(case, fill="finite")
+        for case in self.probes(dtypes)[1:] if level == "full" else ():
+            yield self.with_batch(dataclasses.replace(case, fill="special"), len(self.special) + 2)
 
     def _empty(self, dtypes, level, seed):
+        """No rows; rows of nothing, whose statistics and scales are still written; each other dim of size 0."""
         if self.schema.has_lead:
             for i, lead in enumerate([(0,), (2, 0, 3)]):
                 yield self.case(dtypes, 16, i, lead)
                 yield self.case(dtypes, 16, i + 1, lead)
+        leads = ((3,), (1,)) if self.schema.has_lead else ((),)
+        for i, variant in enumerate(self.variants):
+            usual = self.dims(16, variant, i)
+            for name in (n for n in usual if n not in self.nonzero):
+                dims = {**usual, name: 0}
+                # A single row has no stride that could keep vectors away.
+                for presence, lead in itertools.product(self.presences(variant, dims)[:2], leads):
+                    yield dataclasses.replace(self.case(dtypes, 16, i, lead, variant, presence), dims=_items(dims))
 
     def _fuzz(self, dtypes, level, seed):
         for i in range(FUZZ[level]):
@@ -204,11 +248,10 @@ class Spec:
         choices = self.presences(attrs, dims)
         presence = choices[rng.integers(len(choices))]
         lead = tuple(int(rng.integers(1, 7)) for _ in range(rng.integers(4))) if self.schema.has_lead else ()
-        least = max(ITEMSIZE[dict(dtypes).get(t.dtype, t.dtype)] for t in self.schema.tensors)
         case = Case(
             self.op, dtypes, self.fit(n, lead, "ci"), _items(dims), _items(attrs), presence,
             strides=str(rng.choice(["dense", "random", "broadcast"], p=[0.5, 0.4, 0.1])),
-            shift=int(rng.choice([0, 0, 0, 4, 8, 16])) // least * least, seed=seed,
+            shift=int(rng.choice([0, 0, 0, 2, 4, 8, 16])), seed=seed,
         )  # fmt: skip
         aliases = self.alias_sets(case)
         if aliases and case.strides != "broadcast" and rng.random() < 0.25:

@@ -8,9 +8,9 @@ u, tiny: half a unit in the last place of the output's dtype, and half its least
 the sum of the absolute values of the terms that make up the result, through which f32 errors enter. n: length of the
 longest f32 sum; steps: f32 roundings outside of it. 2^-146: the same roundings where f32 is denormal. floor: for
 formulas with an intermediate that may leave f32's normal range, what that range ends at, LEAST, times the factors that
-follow. math: 2^-15 for 16-bit results of exp, tanh or erf, which CUDA rows take from lean approximations of that
-accuracy (src/cuda/math.cuh), a sixteenth of f16's own rounding; else 0. A quantised output has, in place of u * |ref|,
-half a step of its format.
+follow; where it is only rounded, but they are large, DENORMAL times those factors. math: 2^-15 for 16-bit results of
+exp, tanh or erf, which CUDA rows take from lean approximations of that accuracy (src/cuda/math.cuh), a sixteenth of
+f16's own rounding; else 0. A quantised output has, in place of u * |ref|, half a step of its format.
 
 A matrix product adds up k terms in a chain, not in a tree, and tensor cores cut off where others round: see
 product_error(). Its result has that error, carried through what follows, in place of the term with `magnitude`."""
@@ -102,16 +102,17 @@ class Quantized:
 
     def __init__(self, value, group, q, magnitude=None, n=1, steps=10, math=False):
         self.value, self.q = value, q
-        self.group = group or max(value.shape[-1], 1)
+        self.group, self.whole = group or max(value.shape[-1], 1), group == 0
         self.magnitude = np.abs(value) if magnitude is None else magnitude
         self.k = steps + 2 * np.log2(max(n, 1)) + (FAST_SIGMOID / F32 if math else 0)
         self.qmax = 448.0 if q == "e4m3" else 127.0
 
     def _per_group(self, values):
-        """[..., dim] -> largest of each group [..., groups]; NaN wins."""
+        """[..., dim] -> largest of each group [..., groups]; NaN wins. A row of nothing has a scale too: that of zeros."""
         dim = values.shape[-1]
-        starts = range(0, dim, self.group)
-        return np.stack([values[..., s : s + self.group].max(-1) for s in starts], -1) if dim else values[..., :0]
+        if dim == 0:
+            return np.zeros((*values.shape[:-1], int(self.whole)))
+        return np.stack([values[..., s : s + self.group].max(-1) for s in range(0, dim, self.group)], -1)
 
     def _spread(self, scale):
         return np.repeat(scale, self.group, -1)[..., : self.value.shape[-1]]

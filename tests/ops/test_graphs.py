@@ -2,28 +2,43 @@
 """Every op captured once and replayed 100 times with other data in the same memory."""
 
 import dataclasses
+import functools
 
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, Refused, rows
+from harness import AUTO, Prepared, Refused, over_rows, rows
 from harness.memory import Arena
 
 REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
 CALLS = 10  # in a graph of overlapping launches
 
 
+def usable_rows(spec, cuda):
+    return [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]
+
+
+def some_dtypes(spec):
+    """bf16 throughout, where that can be, and the last."""
+    combos = spec.combos()
+    return [c for c in combos if c == combos[-1] or {d for _, d in c} == {"bf16"}]
+
+
 def test_capture_and_replay(spec, cuda, level):
     context = einkorn.Context(cuda, flags="tf32", stream=einkorn.Stream(cuda))
-    case = spec.case(spec.combos()[-1], 1024, 0, (64,))
-    changed = [Prepared(spec, dataclasses.replace(case, seed=4 * s)) for s in range(4)]
-    arena = Arena(cuda, changed[0].nbytes, context)
-    for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
+
+    @functools.cache
+    def prepare(case):
+        changed = [Prepared(spec, dataclasses.replace(case, seed=4 * s)) for s in range(4)]
+        return changed, Arena(cuda, changed[0].nbytes, context)
+
+    def check(row, case):
+        changed, arena = prepare(case)
         try:
             # Also grows the workspace, which a capture can't.
             eager = [p.run(cuda, row, context, arena) for p in changed]
         except Refused:
-            continue
+            return False
         context.force(spec.op, None if row == AUTO else row)
         with context.capture() as graph:
             changed[0].call(arena, context)
@@ -35,19 +50,25 @@ def test_capture_and_replay(spec, cuda, level):
             arena.upload(p.block)
             graph.replay()
             assert np.array_equal(arena.download(p.nbytes), eager[i % 4]), f"{row}: replay {i} differs, {p.case}"
+        return True
+
+    over_rows(spec, usable_rows(spec, cuda), some_dtypes(spec), check, spec.replays)
 
 
 def test_overlapping_launches(spec, cuda, level):
     """Calls one after the other, each of which may begin before the one before has ended, give the bits of plain ones."""
-    prepared = Prepared(spec, spec.case(spec.combos()[-1], 1024, 0, (64,)))
-    places = []
-    for flags in (("tf32",), ("tf32", "pdl")):
-        context = einkorn.Context(cuda, flags=flags, stream=einkorn.Stream(cuda))
-        places.append((context, Arena(cuda, prepared.nbytes, context)))
-    for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
+    contexts = [einkorn.Context(cuda, flags=f, stream=einkorn.Stream(cuda)) for f in (("tf32",), ("tf32", "pdl"))]
+
+    @functools.cache
+    def prepare(case):
+        prepared = Prepared(spec, case)
+        return prepared, [Arena(cuda, prepared.nbytes, context) for context in contexts]
+
+    def check(row, case):
+        prepared, arenas = prepare(case)
         after = []
         try:
-            for context, arena in places:
+            for context, arena in zip(contexts, arenas, strict=True):
                 prepared.run(cuda, row, context, arena)  # grows the workspace
                 context.force(spec.op, None if row == AUTO else row)
                 with context.capture() as graph:
@@ -59,9 +80,12 @@ def test_overlapping_launches(spec, cuda, level):
                     graph.replay()
                     after.append(arena.download(prepared.nbytes))
         except Refused:
-            continue
+            return False
         for i, block in enumerate(after[1:]):
             assert np.array_equal(block, after[0]), f"{row}: overlapping replay {i} differs, {prepared.case}"
+        return True
+
+    over_rows(spec, usable_rows(spec, cuda), some_dtypes(spec), check, spec.replays)
 
 
 def test_workspace_can_not_grow_in_a_capture(cuda):

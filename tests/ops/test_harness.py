@@ -3,7 +3,7 @@
 
 import numpy as np
 import pytest
-from harness import Prepared, Quantized, all_specs, decode, encode
+from harness import Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE
 
@@ -120,10 +120,67 @@ def test_case_text():
     for op, text in CASES:
         assert str(Case.parse(op, text)) == text
     for spec in all_specs().values():
-        for group in ("shapes", "options", "inplace", "fuzz"):
+        for group in ("shapes", "options", "inplace", "special", "misaligned", "empty", "fuzz"):
             for case in spec.cases(group, spec.combos()[0], "smoke"):
                 assert Case.parse(spec.op, str(case)) == case
                 assert spec.legal(case)
+
+
+KINDS = {
+    "nan": lambda x: np.isnan(x).any(),
+    "inf": lambda x: (x == np.inf).any(),
+    "-inf": lambda x: (x == -np.inf).any(),
+    "zero": lambda x: (x == 0).all(),
+    "denormal": lambda x: (np.abs(x) == 2.0**-140).all(),
+    "large": lambda x: (x == 1000).any(),
+}
+
+
+@pytest.mark.parametrize("name", [
+    "rms_norm", "rms_norm_backward", "layer_norm_backward", "group_norm", "nchw_to_nhwc", "nhwc_to_nchw",
+    "upsample_nearest_2x", "transpose_2d", "swiglu_backward", "gemm_batched",
+])  # fmt: skip
+def test_special_rows(name):
+    """A row or entry of each kind, whatever the op calls them, and ordinary ones after."""
+    spec = all_specs()[name]
+    for level in ("smoke", "ci"):
+        for case in spec.cases("special", next(c for c in spec.combos() if dict(c)["T"] == "f32"), level):
+            if case.fill == "special":
+                inputs = Prepared(spec, case).inputs
+                x = inputs["a" if name == "gemm_batched" else "x"]
+                assert len(x) > len(spec.special)
+                for entry, kind in zip(x, spec.special, strict=False):
+                    assert KINDS[kind](entry) or dict(case.attrs).get("alpha") == 0, f"no {kind} in {case}"
+                assert np.isfinite(x[len(spec.special) :]).all()
+
+
+def test_every_tensor_is_misaligned():
+    spec = all_specs()["rms_norm_quant"]
+    for dtypes in spec.combos():
+        starts = {}
+        for case in spec.cases("misaligned", dtypes, "smoke"):
+            for name, placed in Prepared(spec, case).placed.items():
+                starts.setdefault(name, set()).add(placed.start % 256)
+        for name, found in starts.items():
+            size = ITEMSIZE[dict(dtypes).get(spec.schema.tensor(name).dtype, "f32")]
+            assert found == {s for s in (1, 2, 4, 8) if s >= size}, f"{name}, {dtypes}"
+
+
+def test_every_dim_is_empty_once(spec):
+    """Each dim that can be 0 is, with rows left."""
+    cases = spec.cases("empty", spec.combos()[0], "smoke")
+    if type(spec) is Spec:
+        for name in spec.schema.free_dims:
+            assert name in spec.nonzero or any(dict(c.dims)[name] == 0 and 0 not in c.lead for c in cases), name
+    assert cases
+
+
+def test_a_row_that_refuses_everything():
+    spec, asked = all_specs()["cast"], []
+    over_rows(spec, ["takes the last"], spec.combos()[:1], lambda row, case: case.dtypes == spec.combos()[-1])
+    with pytest.raises(AssertionError, match="refused every case: takes nothing"):
+        over_rows(spec, ["takes nothing"], spec.combos()[:1], lambda row, case: asked.append(case))
+    assert {c.dtypes for c in asked} == {*spec.combos()}
 
 
 @pytest.mark.parametrize("change", [{"window_left": 39}, {"softcap": 29.0}, {"scale": 0.1255}, {"window_right": 0}])

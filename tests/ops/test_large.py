@@ -26,8 +26,10 @@ def test_beyond_2_31_elements(spec, cuda, level):
     case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
     if spec.large:
         case = dataclasses.replace(case, dims=tuple({**dict(case.dims), **spec.large}.items()))
-    keep = tuple(n for n in case.present if batch_axis(spec, n) or spec.schema.tensor(n).role == "in")
-    case = with_batch(spec, dataclasses.replace(case, present=keep), PERIOD)
+    keep = tuple(
+        t.name for t in spec.schema.tensors if t.name in case.present and (spec.has_batch(t) or t.role == "in")
+    )
+    case = spec.with_batch(dataclasses.replace(case, present=keep), PERIOD)
     part = Prepared(spec, case)
     largest = max(int(np.prod(part.shapes[n])) for n in part.tensors)
     count = (LIMIT // (largest // PERIOD) + 2 * PERIOD) // PERIOD  # repetitions of the period
@@ -109,25 +111,12 @@ def close(spec, row, name, got, want, dtype, first):
     assert good.all(), f"{row}: {name} is wrong from row {first}"
 
 
-def batch_axis(spec, name):
-    """Whether the tensor grows with the batch, which is then its first dim."""
-    dims = spec.schema.tensor(name).dims
-    return bool(dims) and (dims[0] == "..." or dims[0] in spec.schema.batch)
-
-
-def with_batch(spec, case, n):
-    if spec.schema.has_lead:
-        return dataclasses.replace(case, lead=(n,))
-    name = spec.schema.batch[0]
-    return dataclasses.replace(case, dims=tuple((k, n if k == name else v) for k, v in case.dims))
-
-
 class Grown:
     """A tensor of a prepared case, its batch repeated `count` times on the device."""
 
     def __init__(self, part, name, count, context, device):
         self.part, self.name, self.context = part, name, context
-        self.grows = batch_axis(part.spec, name)
+        self.grows = part.spec.has_batch(part.tensors[name])
         self.count = count if self.grows else 1
         shape, self.dtype = part.shapes[name], part.dtypes[name]
         self.row_elements = int(np.prod(shape[1:])) if self.grows else int(np.prod(shape))
@@ -138,7 +127,11 @@ class Grown:
         if self.name not in self.part.inputs:
             self.array.fill_bytes(0xFF)
             return
-        repeat(self.context, self.array.pointer, np.ascontiguousarray(self.part.inputs[self.name]), self.count)
+        raw, count = np.ascontiguousarray(self.part.inputs[self.name]), self.count
+        if self.name == "page_table":  # every repetition has pages of its own, far from the first ones
+            pages = self.part.shapes["k"][0]
+            raw, count = np.concatenate([np.where(raw < pages, raw + i * pages, raw) for i in range(count)]), 1
+        repeat(self.context, self.array.pointer, raw, count)
 
     def read(self, first, n):
         raw = np.empty((n, *self.part.shapes[self.name][1:]), STORAGE[self.dtype])

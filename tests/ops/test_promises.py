@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """What rows declare, bit for bit: the same result every time, and the same result for a row whatever batch it is in."""
 
-import dataclasses
+import functools
 import zlib
 
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, Refused, rows
+from harness import AUTO, Prepared, Refused, over_rows, rows
 
 SHARDS = 8  # processes of tools/gpu-check
 
 RUNS = {"smoke": 10, "ci": 100, "full": 100}
 MANY = 1000  # entries: more than two blocks for each SM, past which a kernel may load its weights in another order
+FEW, MANY_PROBES = 5, 64  # entries of a probe: a cluster of 8 blocks has one entry
 HEAVY = 16 << 20  # bytes of 128 entries
 BATCHES = {"smoke": [1, 3], "ci": [1, 2, 3, 7, 8, 17, 64, 127], "full": [1, 2, 3, 7, 8, 17, 33, 64, 100, 127]}
 
@@ -25,53 +26,73 @@ def some_dtypes(spec, level):
 
 def test_deterministic(spec, device, level):
     context = einkorn.Context(device, flags=("deterministic", "tf32"))
-    for dtypes in some_dtypes(spec, level):
-        prepared = Prepared(spec, spec.case(dtypes, 1000, 0, (67,)))
-        for row in [*(k.name for k in rows.usable(spec.op, device) if k.deterministic), AUTO]:
-            try:
-                first = prepared.run(device, row, context)
-                for _ in range(RUNS[level] - 1):
-                    again = prepared.run(device, row, context)
-                    assert np.array_equal(again, first), f"{row}: another result, {prepared.case}"
-            except Refused:
-                continue
+    usual = {"n": 1000, "lead": (67,)}
+    ordinary = [spec.probes(dtypes, **usual)[0] for dtypes in spec.combos()]
+    prepare = functools.cache(lambda case: Prepared(spec, case))
+
+    def check(row, case):
+        prepared = prepare(case)
+        try:
+            first = prepared.run(device, row, context)
+        except Refused:
+            return False
+        # The rows of the CPU all take the ordinary case; the others are large.
+        for _ in range((RUNS[level] if device != "cpu" or case in ordinary else 10) - 1):
+            again = prepared.run(device, row, context)
+            assert np.array_equal(again, first), f"{row}: another result, {prepared.case}"
+        return True
+
+    promised = [k.name for k in rows.usable(spec.op, device) if k.deterministic]
+    over_rows(spec, [*promised, AUTO], some_dtypes(spec, level), check, lambda dtypes: spec.probes(dtypes, **usual))
 
 
-def batch_of(spec, case):
-    """A function: the case with another number of entries in its batch dim."""
-    name = spec.schema.batch[0]
-    if name == "...":
-        return lambda n: dataclasses.replace(case, lead=(n,))
-    return lambda n: dataclasses.replace(case, dims=tuple((k, n if k == name else v) for k, v in case.dims))
+def check_batches(full, device, row, context, batches):
+    """Whether the row takes the case, and then: that an entry has the bits it has in `full` in every batch."""
+    spec, batch = full.spec, full.spec.schema.batch[0]
+    try:
+        whole = full.results(full.run(device, row, context))
+    except Refused:
+        return False
+    count = next(whole[n][0].shape[0] for n in whole if batch in full.tensors[n].dims)
+    for b in batches:
+        entries = np.arange(b) % count
+        inputs = {k: v[entries] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
+        part = Prepared(spec, spec.with_batch(full.case, b), inputs)
+        try:
+            got = part.results(part.run(device, row, context))
+        except Refused:
+            continue
+        for name, (values, _) in got.items():
+            if batch in full.tensors[name].dims:
+                same = values.tobytes() == np.ascontiguousarray(whole[name][0][entries]).tobytes()
+                assert same, f"{row}: {name} differs in a batch of {b} from one of {count}, {part.case}"
+    return True
 
 
 def test_batch_invariant(spec, device, level):
     if not spec.schema.batch:
         pytest.skip("no batch dimension")
     batch, context = spec.schema.batch[0], einkorn.Context(device, flags=("batch_invariant", "tf32"))
+    promised = [*(k.name for k in rows.usable(spec.op, device) if k.batch_invariant), AUTO]
     for n in (1031, 96, 4096) if level == "full" else (1031, 96):
         for i, dtypes in enumerate(some_dtypes(spec, level)):
             size = n if spec.schema.has_lead and len(spec.schema.free_dims) == 1 else n // 16  # an entry has other dims
-            case_of = batch_of(spec, spec.case(dtypes, size, 0, (128,)))
-            full = Prepared(spec, case_of(128))
+            full = Prepared(spec, spec.with_batch(spec.case(dtypes, size, 0, (128,)), 128))
             heavy = sum(v.nbytes for k, v in full.inputs.items() if batch in full.tensors[k].dims) > HEAVY
             # At level full every batch once; the rest, which differs little, and whole matrices by samples.
             every = level == "full" and n == 1031 and i == 0 and not heavy
-            batches = range(1, 128) if every else BATCHES[level]
-            for row in [*(k.name for k in rows.usable(spec.op, device) if k.batch_invariant), AUTO]:
-                try:
-                    whole = full.results(full.run(device, row, context))
-                except Refused:
-                    continue
-                for b in [*batches, MANY] if device != "cpu" and n != 1031 and not heavy else batches:
-                    entries = np.arange(b) % 128
-                    inputs = {k: v[entries] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
-                    part = Prepared(spec, case_of(b), inputs)
-                    try:
-                        got = part.results(part.run(device, row, context))
-                    except Refused:
-                        continue
-                    for name, (values, _) in got.items():
-                        if batch in full.tensors[name].dims:
-                            same = values.tobytes() == np.ascontiguousarray(whole[name][0][entries]).tobytes()
-                            assert same, f"{row}: {name} differs in a batch of {b} from one of 128, {part.case}"
+            batches = [*(range(1, 128) if every else BATCHES[level])]
+            if device != "cpu" and n != 1031 and not heavy:
+                batches.append(MANY)
+            for row in promised:
+                check_batches(full, device, row, context, batches)
+
+    # And the rows that those sizes are not for
+    prepare = functools.cache(lambda case: Prepared(spec, spec.with_batch(case, FEW)))
+    few = [1, 3] if device == "cpu" else [1, 3, MANY_PROBES]
+    over_rows(
+        spec,
+        promised,
+        some_dtypes(spec, level),
+        lambda row, case: check_batches(prepare(case), device, row, context, few),
+    )

@@ -130,6 +130,7 @@ ek_status norm_for_each_slab(const NormCall& c, F&& run) {
 // Why 16-byte vectors can't be used, or null.
 inline const char* norm_not_vectors(const NormCall& c) {
   const int v = 16 / dtype_bytes(c.dtype);
+  if (c.dim == 0) return "rows have no elements";
   if (c.dim % v) return v == 8 ? "dim % 8 != 0" : "dim % 4 != 0";
   const bool aligned = rows_aligned(*c.x, c.lead, 16) && rows_aligned(*c.other, c.lead, 16) &&
                        rows_aligned(*c.y, c.lead, v * dtype_bytes(c.out));

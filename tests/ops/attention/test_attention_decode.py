@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-from harness.attention import AttentionSpec
+from harness.attention import AttentionSpec, check_beside_parts
 
 SHARDS = 6  # processes of tools/gpu-check
 
@@ -27,8 +27,17 @@ def generic(n, attrs, lead):
 SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
     large={"heads": 8, "head_dim": 128, "v_dim": 128},
+    probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
 )  # fmt: skip
 
 
 def test_attention_decode(plan):
     plan.check()
+
+
+def test_error_of_a_chain_of_ops(device):
+    for dtypes in SPEC.combos():
+        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
+            case = SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2], kv_len=333, heads=(8, 2), dims=dims,
+                             batch=3, extras=(), attrs={"causal": True}, page_size=16, seed=8 + 2 * i)  # fmt: skip
+            check_beside_parts(SPEC, device, case)

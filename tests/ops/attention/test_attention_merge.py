@@ -35,7 +35,7 @@ def inputs(rng, t, a):
 
 
 def dims(n, a, i):
-    return {"states": (2, 1, 3, 8, 5, 17, 2)[i % 7], "dim": min(n, 2048)}
+    return {"states": (2, 1, 3, 8, 5, 17, 40)[i % 7], "dim": min(n, 2048)}
 
 
 SIZES = {

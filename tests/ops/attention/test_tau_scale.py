@@ -38,6 +38,7 @@ SPEC = Spec(
     dims=dims,
     inputs=inputs,
     sizes=SIZES,
+    nonzero=("max_pos",),  # pos is a row of the table
     large={"heads": 8, "kv_heads": 8, "head_dim": 64, "v_dim": 64},
 )
 

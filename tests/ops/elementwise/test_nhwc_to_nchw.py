@@ -16,7 +16,8 @@ def reference(t, a):
     return {"y": Expected(np.transpose(t.x, (0, 3, 1, 2)), exact=True)}
 
 
-SPEC = Spec("nhwc_to_nchw", reference, dims=dims, sizes=SIZES)
+# 16-byte vectors on both sides; 3 channels
+SPEC = Spec("nhwc_to_nchw", reference, dims=dims, sizes=SIZES, probes=[{"n": 256, "i": 3}, {"n": 256, "i": 4}])
 
 
 def test_nhwc_to_nchw(plan):

@@ -17,7 +17,7 @@ def reference(t, a):
     return {"y": Expected(np.swapaxes(t.x, -1, -2), exact=True)}
 
 
-SPEC = Spec("transpose_2d", reference, dims=dims, sizes=SIZES)
+SPEC = Spec("transpose_2d", reference, dims=dims, sizes=SIZES, probes=[{"n": 256, "i": 3, "lead": (3,)}])
 
 
 def test_transpose_2d(plan):

@@ -15,7 +15,10 @@ def reference(t, a):
     return {"y": Expected(t.x.repeat(2, height).repeat(2, width), exact=True)}
 
 
-SPEC = Spec("upsample_nearest_2x", reference, variants=[{"layout": "nhwc"}], dims=dims, sizes=SIZES)
+SPEC = Spec(
+    "upsample_nearest_2x", reference, variants=[{"layout": "nhwc"}], dims=dims, sizes=SIZES,
+    probes=[{"n": 64, "i": 3, "variant": {}}, {"n": 64, "i": 3}],
+)  # fmt: skip
 
 
 def test_upsample_nearest_2x(plan):

@@ -3,7 +3,7 @@ import einkorn
 import numpy as np
 import pytest
 from harness import Expected, MatrixSpec, Prepared, Refused, rows
-from harness.matrix import product
+from harness.matrix import PROBES, product
 from harness.memory import Arena
 
 SHARDS = 6  # processes of tools/gpu-check
@@ -36,7 +36,7 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
     tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}],
-    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
+    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16}, probes=PROBES,
 )  # fmt: skip
 
 
@@ -49,15 +49,18 @@ def test_1000_repeats(device, level):
     if level != "full":
         pytest.skip("level full only")
     context = einkorn.Context(device, flags=("deterministic", "tf32"))
+    promised = [k.name for k in rows.usable("gemm", device) if k.deterministic]
+    ran = set()
     for combo in SPEC.combos():
-        for size in ((40, 520, 4096), (257, 264, 1000)):
-            prepared = Prepared(SPEC, SPEC.case(combo, size, 0))
+        for size in ((4, 520, 4096), (40, 520, 4096), (72, 72, 4104), (257, 264, 1000)):
+            prepared = Prepared(SPEC, SPEC.case(combo, size, 0, strides="columns:b"))
             arena = Arena.at_least(device, prepared.nbytes)
-            for row in (k.name for k in rows.usable("gemm", device) if k.deterministic):
+            for row in promised:
                 try:
                     first = prepared.run(device, row, context)
                 except Refused:
                     continue
+                ran.add(row)
                 placed = prepared.placed["d"]
                 first = first[placed.start : placed.end]
                 context.force("gemm", row)
@@ -66,6 +69,7 @@ def test_1000_repeats(device, level):
                     again = arena.download(first.size, placed.start)
                     assert np.array_equal(again, first), f"{row}: call {i} differs"
                 context.force("gemm", None)
+    assert not [row for row in promised if row not in ran and not rows.lacks_library(row)]
 
 
 @pytest.mark.parametrize("size", [(0, 8, 16), (8, 0, 16), (0, 0, 0), (200, 0, 64), (0, 128, 64)])

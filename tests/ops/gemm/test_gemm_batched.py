@@ -3,7 +3,7 @@ import importlib.util
 from pathlib import Path
 
 from harness import MatrixSpec
-from harness.matrix import SHAPES
+from harness.matrix import PROBES, SHAPES
 
 SHARDS = 4  # processes of tools/gpu-check
 
@@ -23,7 +23,7 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm_batched", gemm.reference, variants=gemm.VARIANTS, matrix_dims=dims, layouts=gemm.LAYOUTS, inputs=gemm.inputs,
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::3] + [(512, 512, 512)], "full": SHAPES["full"][::2]},
-    empties=[{"k": 0}, {"m": 0}, {"batch": 0}], batch=1, large={"m": 64, "n": 64, "k": 16},
+    empties=[{"k": 0}, {"m": 0}, {"batch": 0}], batch=1, large={"m": 64, "n": 64, "k": 16}, probes=PROBES,
 )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 from harness import Expected, MatrixSpec
-from harness.matrix import SHAPES, activate, gate, product
+from harness.matrix import PROBES, SHAPES, activate, gate, product
 
 SHARDS = 4  # processes of tools/gpu-check
 
@@ -32,7 +32,7 @@ SPEC = MatrixSpec(
     "gemm_epilogue", reference, variants=VARIANTS, matrix_dims=dims, layouts=[("b",), (), ("a",), ("a", "b")],
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::2], "full": SHAPES["full"][::2]},
     tiles=[{"act": "gelu_tanh"}, {"gated": True, "act": "silu"}],
-    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16},
+    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16}, probes=PROBES,
 )  # fmt: skip
 
 

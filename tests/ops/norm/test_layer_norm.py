@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
+from harness.spec import WIDE
 
 
 def reference(t, a):
@@ -14,11 +15,11 @@ def reference(t, a):
         "y": Expected((t.x - mean) * rstd * w + b, terms * rstd * np.abs(w) + np.abs(b), n=a.dim),
         # Kept as two numbers that are added: a row with an infinity in it has no mean.
         "mean": Expected(np.where(np.isfinite(mean), mean, np.nan)[..., 0], np.abs(t.x).mean(-1), n=a.dim),
-        "rstd": Expected(rstd[..., 0], np.max(terms, -1) * rstd[..., 0] ** 2 + rstd[..., 0], n=a.dim),
+        "rstd": Expected(rstd[..., 0], np.max(terms, -1, initial=0) * rstd[..., 0] ** 2 + rstd[..., 0], n=a.dim),
     }
 
 
-SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}])
+SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE])
 
 
 def test_layer_norm(plan):

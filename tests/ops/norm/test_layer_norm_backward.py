@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
+from harness.tolerance import DENORMAL
 
 
 def inputs(rng, t, a):
@@ -19,10 +20,14 @@ def reference(t, a):
     dx = rstd * (g - g.mean(-1, keepdims=True) - xhat * np.mean(g * xhat, -1, keepdims=True))
     terms = (np.abs(t.x) + np.abs(t.x).mean(-1, keepdims=True) + np.abs(mean)) * rstd
     sums = np.abs(g).mean(-1, keepdims=True) + terms * np.mean(np.abs(g) * terms, -1, keepdims=True)
-    dy, rows = t.dy.reshape(-1, a.dim), (t.dy * xhat).reshape(-1, a.dim)
+    # What is lost of a denormal dy * weight comes out times rstd, by itself and through its product with xhat.
+    floor = DENORMAL * rstd * (1 + np.abs(xhat)) * (1 + np.abs(xhat).mean(-1, keepdims=True))
+    dy, rows = t.dy.reshape(a.rows, a.dim), (t.dy * xhat).reshape(a.rows, a.dim)
     return {
-        "dx": Expected(dx, rstd * (np.abs(g) + sums), n=a.dim),
-        "dweight": Expected(rows.sum(0), (np.abs(t.dy) * terms).reshape(-1, a.dim).sum(0), n=a.dim * max(a.rows, 1)),
+        "dx": Expected(dx, rstd * (np.abs(g) + sums), n=a.dim, floor=floor),
+        "dweight": Expected(
+            rows.sum(0), (np.abs(t.dy) * terms).reshape(a.rows, a.dim).sum(0), n=a.dim * max(a.rows, 1)
+        ),
         "dbias": Expected(dy.sum(0), np.abs(dy).sum(0), n=max(a.rows, 1)),
     }
 

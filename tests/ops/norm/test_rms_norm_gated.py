@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import sigmoid, silu, weight_of
+from harness.spec import WIDE
 from harness.tolerance import LEAST
 
 
@@ -11,7 +12,7 @@ def dims(n, a, i):
 
 def reference(t, a):
     v = t.x if a.norm_before_gate else t.x * silu(t.z)
-    group = a.group or a.dim
+    group = a.group or max(a.dim, 1)
     groups = v.reshape(*v.shape[:-1], a.dim // group, group)
     rstd = 1 / np.sqrt(np.mean(groups**2, -1, keepdims=True) + a.eps)
     y = (groups * rstd).reshape(v.shape) * weight_of(t, a)
@@ -32,6 +33,7 @@ SPEC = Spec(
         {"group": 1, "eps": 0.1},
     ],
     dims=dims,
+    probes=[WIDE],
 )
 
 

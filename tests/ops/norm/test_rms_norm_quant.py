@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Quantized, Spec
 from harness.functions import weight_of
+from harness.spec import WIDE
 
 
 def reference(t, a):
@@ -14,6 +15,7 @@ SPEC = Spec(
     "rms_norm_quant",
     reference,
     variants=[{"group": 128}, {"group": 16, "weight_offset": 1.0}, {"group": 7, "eps": 1e-3}],
+    probes=[WIDE, {**WIDE, "variant": {"group": 128}}],
 )
 
 
