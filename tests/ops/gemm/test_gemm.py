@@ -124,3 +124,25 @@ def test_batch_invariant_past_all_tiles(device):
                 part = Prepared(SPEC, case_of(m), inputs)
                 got = part.results(part.run(device, row, context))["d"][0]
                 assert got.tobytes() == np.ascontiguousarray(whole[:m]).tobytes(), f"{row}: {m} rows of {most}"
+
+
+def test_batch_invariant_with_one_row_of_c(device):
+    """A bias as c, the same row for all: the rows of d still have the same bits whatever m is."""
+    rng = np.random.default_rng(5)
+    context, n, k, most = einkorn.Context(device, flags=("batch_invariant",)), 264, 520, 300
+    a, w, bias = (rng.standard_normal(shape).astype(np.float16) for shape in ((most, k), (n, k), (1, n)))
+    if device != "cpu":
+        a, w, bias = (einkorn.from_numpy(x, device) for x in (a, w, bias))
+
+    def run(m):
+        if device == "cpu":
+            return einkorn.gemm(a[:m], w.T, np.broadcast_to(bias, (m, n)), beta=1.0, ctx=context)
+        d = einkorn.empty((m, n), "f16", device)
+        c, b = bias.view((m, n), (0, 1)), w.view((k, n), (1, k))
+        einkorn.gemm(a.view((m, k), (k, 1)), b, c, d=d, beta=1.0, ctx=context)
+        context.synchronize()
+        return d.numpy()
+
+    whole = run(most)
+    for m in (1, 2, 17, 64, 65, 129):
+        assert run(m).tobytes() == np.ascontiguousarray(whole[:m]).tobytes(), f"{m} rows of {most}"
