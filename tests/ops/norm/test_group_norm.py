@@ -7,9 +7,11 @@ SIZES = {"smoke": [1, 8, 65], "ci": [*N, 16384], "full": [*N, 4097, 16384, 65536
 
 
 def dims(n, a, i):
-    """n positions; as many channels as groups, or a few times more."""
-    channels = a.groups * (1, 2, 3, 4)[i % 4]
-    outer, inner = (channels, n) if a.layout == "nchw" else (n, channels)
+    """n positions; as many channels as groups, or a few times more; in nhwc also such that groups are whole vectors."""
+    nchw = a.layout == "nchw"
+    of_group = (1, 2, 3, 4)[i % 4] if nchw else (8, 1, 2, 3, 24, 4, 40, 16)[i % 8]
+    channels = a.groups * (of_group if n < 2000 else min(of_group, 16))
+    outer, inner = (channels, n) if nchw else (n, channels)
     return {"batch": (2, 1, 3)[i % 3] if n < 2000 else 1, "outer": outer, "inner": inner}
 
 
