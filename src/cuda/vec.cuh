@@ -38,6 +38,23 @@ __device__ __forceinline__ void store_vec(T* p, const Vec<T, N>& v) {
   *reinterpret_cast<Vec<T, N>*>(p) = v;
 }
 
+// One store of 8 or 16 bytes to global memory. The compiler takes the struct of store_vec apart, and does not always put it
+// together again where addresses are counted up: four stores in place of one.
+template <class T, int N>
+__device__ __forceinline__ void store_whole(T* p, const Vec<T, N>& v) {
+  static_assert(sizeof(v) <= 16, "");
+  const uint32_t* w = reinterpret_cast<const uint32_t*>(&v);
+  if constexpr (sizeof(v) == 16)
+    asm volatile("st.global.v4.b32 [%0], {%1, %2, %3, %4};" ::"l"(__cvta_generic_to_global(p)), "r"(w[0]), "r"(w[1]),
+                 "r"(w[2]), "r"(w[3])
+                 : "memory");
+  else if constexpr (sizeof(v) == 8)
+    asm volatile("st.global.v2.b32 [%0], {%1, %2};" ::"l"(__cvta_generic_to_global(p)), "r"(w[0]), "r"(w[1])
+                 : "memory");
+  else
+    store_vec(p, v);
+}
+
 __device__ __forceinline__ float to_float(float x) { return x; }
 __device__ __forceinline__ float to_float(half x) { return __half2float(x); }
 __device__ __forceinline__ float to_float(bf16 x) { return __bfloat162float(x); }

@@ -118,19 +118,75 @@ void backward() {
   CHECK(norm_backward_slices(int64_t{1} << 40) <= 65535);  // a grid's y
 }
 
+// Shares and threads of a unit whose runs are `run` vectors.
+void check_unit(const NormConfig& c, int64_t vectors, int64_t run) {
+  check_holds(c, vectors);
+  const int64_t share = group_norm_share(vectors, run, c.cluster);
+  CHECK_EQ(share % run, 0);
+  CHECK(share * c.cluster >= vectors);
+  CHECK(static_cast<int64_t>(c.threads) * c.vectors >= share);
+  CHECK_EQ(c.threads % run, 0);  // all vectors of a thread have the same place in a run
+}
+
 void group_norm() {
-  for_lengths(4096, [](int64_t n) { check_holds(group_norm_block_config(n), n); });
-  CHECK_EQ(group_norm_block_config(4097).threads, 0);
-  for_lengths(65536, [](int64_t n) {
-    const NormConfig c = group_norm_cluster_config(n);
-    CHECK_EQ(c.threads != 0, n > kGroupNormClusterFrom);
-    if (!c.threads) return;
-    check_holds(c, n);
-    CHECK(c.cluster >= 2 && c.cluster <= 8);
-  });
-  CHECK_EQ(group_norm_cluster_config(65537).threads, 0);
-  for (int64_t n : {int64_t{1}, int64_t{2049}, int64_t{1} << 20, int64_t{1} << 40})
+  Device h200;
+  h200.target = 90;
+  h200.smem_per_block = 227 * 1024;
+  for (int64_t run : {1, 2, 3, 4, 5, 8, 10, 16, 20, 32}) {
+    // nchw (run = 1) has any number of vectors, nhwc whole runs.
+    for_lengths(131072 / run, [&](int64_t rows) {
+      const int64_t n = rows * run;
+      const NormConfig block = group_norm_block_config(n, run);
+      if (n <= 4096) CHECK(block.threads > 0);
+      if (block.threads) check_unit(block, n, run);
+      CHECK_EQ(block.cluster, 1);
+
+      const NormConfig cluster = group_norm_cluster_config(n, run);
+      if (n <= kGroupNormClusterFrom) CHECK_EQ(cluster.threads, 0);
+      if (n > kGroupNormClusterFrom && n <= 32768) CHECK(cluster.threads > 0);
+      if (cluster.threads) check_unit(cluster, n, run);
+      CHECK(cluster.threads == 0 || (cluster.cluster >= 2 && cluster.cluster <= 8));
+
+      const NormConfig bulk = group_norm_bulk_config(n, run, h200);
+      if (n > kGroupNormClusterFrom && n <= 65536) CHECK(bulk.threads > 0);
+      if (!bulk.threads) return;
+      check_unit(bulk, n, run);
+      CHECK(bulk.cluster <= kGroupNormMaxCluster);
+      CHECK(bulk.stages <= kGroupNormMaxSlots);
+      CHECK(bulk.stages * bulk.threads >= group_norm_share(n, run, bulk.cluster));
+      CHECK(bulk.blocks_per_sm * (bulk.stages * bulk.threads * 16 + kGroupNormStaticSmem + 1024) <= 228 * 1024);
+      const int rows_of_box = group_norm_box_rows(bulk.threads, run);
+      CHECK(rows_of_box > 0 && rows_of_box <= kGroupNormBox);
+      CHECK_EQ(bulk.threads / run % rows_of_box, 0);
+      CHECK_EQ(rows_of_box * run * 16 % 128, 0);
+    });
+  }
+  for (int64_t vectors : {int64_t{8192}, int64_t{8193}, int64_t{1} << 40})
+    CHECK_EQ(group_norm_block_config(vectors, 1).threads != 0, vectors <= 8192);
+  for (int64_t vectors : {int64_t{65536}, int64_t{65537}, int64_t{1} << 40})
+    CHECK_EQ(group_norm_cluster_config(vectors, 1).threads != 0, vectors <= 65536);
+  for (int64_t vectors : {int64_t{131072}, int64_t{131073}, int64_t{1} << 40})
+    CHECK_EQ(group_norm_bulk_config(vectors, 1, h200).threads != 0, vectors <= 131072);
+  CHECK_EQ(group_norm_bulk_config(64 * 4096, 64, h200).threads, 0);  // wider than a box
+
+  // Groups of a unit: a line, of groups that lanes can tell apart, and a divisor of all groups.
+  CHECK_EQ(group_norm_together(16, 2, 32), 4);
+  CHECK_EQ(group_norm_together(16, 1, 32), 8);
+  CHECK_EQ(group_norm_together(16, 8, 32), 1);
+  CHECK_EQ(group_norm_together(16, 3, 32), 1);
+  CHECK_EQ(group_norm_together(16, 1, 6), 2);
+  CHECK_EQ(group_norm_together(16, 1, 5), 1);
+  for (int64_t access : {2, 4, 8, 16})
+    for (int64_t run = 1; run <= 40; ++run) {
+      const int together = group_norm_together(access, run, 64);
+      CHECK(together >= 1 && together <= kGroupNormLine);
+      if (together > 1) CHECK(together * run <= 32 && 32 % (together * run) == 0);
+    }
+
+  for (int64_t n : {int64_t{1}, int64_t{2049}, int64_t{1} << 20, (int64_t{1} << 20) + 1, int64_t{1} << 40}) {
     CHECK(norm_ceil_div(n, group_norm_part(n)) <= kGroupNormMaxParts);
+    CHECK_EQ(group_norm_part(n) % 32, 0);
+  }
 }
 
 }  // namespace

@@ -70,11 +70,11 @@ __global__ void __launch_bounds__(kUpsampleThreads) upsample_kernel(const __grid
       Vec<E, 2 * V> out;
 #pragma unroll
       for (int i = 0; i < V; ++i) out.v[2 * i] = out.v[2 * i + 1] = in[u].v[i];
-      store_vec(y, out);
-      store_vec(y + p.below, out);
+      store_whole(y, out);
+      store_whole(y + p.below, out);
     } else {
-      store_vec(y, in[u]);
-      store_vec(y + p.below, in[u]);
+      store_whole(y, in[u]);
+      store_whole(y + p.below, in[u]);
     }
   }
 }

@@ -1,13 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
-// group_norm kernels. A group is `runs` runs of contiguous elements, evenly spaced, read in accesses of W elements:
-// nchw: the runs are the group's channels; nhwc: its part of each position.
-//   held: the group stays in the registers of a block or cluster, x is read once.
-//   split: groups too large for that are read twice, once for the statistics and once for the result: 3/2 of the bytes
-//   of one read and one write, less what the L2 cache still holds. The second pass goes backwards, to find more there.
+// What the group_norm kernels share: units, sums and their merging, and the result.
+// A unit is what a block or a cluster works on: a group of nchw, or neighbouring groups of nhwc, as many as make up a line
+// of memory. It is `runs` runs of contiguous elements, evenly spaced, read in accesses of W elements:
+// nchw: the runs are the group's channels; nhwc: the unit's part of each position.
+// Statistics in one round: each thread sums deviations from the mean of its first access, and sums about different numbers
+// are merged about their common mean: lanes, warps, blocks. The order is fixed by the shape of a group.
 #pragma once
 
+#include "core/divider.h"
+#include "cuda/cluster.cuh"
 #include "cuda/pdl.cuh"
-#include "cuda/team.cuh"
+#include "cuda/tma.cuh"
 #include "cuda/vec.cuh"
 #include "ops/norm/norm_config.h"
 
@@ -15,293 +18,302 @@ namespace ek {
 
 template <class T>
 struct GroupNormParams {
-  const T* x;                       // [batch, outer, inner]
-  T* y;                             // [batch, outer, inner]
-  const T* weight;                  // [channels] or null
-  const T* bias;                    // [channels] or null
-  int64_t x_image, x_group, x_run;  // from one image, group, run to the next
-  int64_t y_image, y_group, y_run;
-  int64_t count;      // images * groups
-  int64_t groups;     // of an image
-  int64_t channels;   // of a group
-  int64_t run;        // accesses of a run
-  int64_t accesses;   // of a group
+  const T* x;                      // [batch, outer, inner]
+  T* y;                            // [batch, outer, inner]
+  const T* weight;                 // [channels] or null
+  const T* bias;                   // [channels] or null
+  int64_t x_image, x_unit, x_run;  // from one image, unit, run to the next
+  int64_t y_image, y_unit, y_run;
+  int64_t count;      // images * units
+  int64_t units;      // of an image
+  int64_t channels;   // of a unit
   bool channel_runs;  // nchw: a run is a channel; nhwc: the elements of a run are the channels
-  // Split: kGroupNormSplitThreads accesses further are so many runs and accesses of a run further.
-  int64_t runs_ahead, ahead;
+  int together;       // groups of a unit
+  // The bits of a lane's number that tell the group of its accesses, and the lowest of them; 0 where a unit is one group.
+  int group_bits, group_shift;
   float factor, eps;  // factor = 1 / elements of a group
+
+  // The group of a lane, and whether it is the first lane that has it.
+  __device__ __forceinline__ int group_of(int lane) const { return (lane & group_bits) >> group_shift; }
+  __device__ __forceinline__ bool first_of_group(int lane) const { return (lane & ~group_bits) == 0; }
 };
 
-// f = (f - base - rest) * rstd * weight + bias for an access of group g: number `at` of run `which`.
-template <int W, class T>
-__device__ __forceinline__ void group_norm_apply(const GroupNormParams<T>& p, int64_t g, int64_t which, int64_t at,
-                                                 float base, float rest, float rstd, float (&f)[W]) {
-  const int64_t c = g * p.channels + (p.channel_runs ? which : at * W);
-  float w[W], b[W];
-#pragma unroll
-  for (int j = 0; j < W; ++j) w[j] = 1.f, b[j] = 0.f;
-  if (p.channel_runs) {
-    const float one_w = p.weight ? to_float(p.weight[c]) : 1.f, one_b = p.bias ? to_float(p.bias[c]) : 0.f;
-#pragma unroll
-    for (int j = 0; j < W; ++j) w[j] = one_w, b[j] = one_b;
-  } else {
-    if (p.weight) unpack(load_vec<T, W>(p.weight + c), w);
-    if (p.bias) unpack(load_vec<T, W>(p.bias + c), b);
-  }
-#pragma unroll
-  for (int j = 0; j < W; ++j) f[j] = (f[j] - base - rest) * rstd * w[j] + b[j];
-}
+// Sums over `count` elements about a number near their mean: of x - base and of its square.
+struct alignas(16) GroupSums {
+  float count, base, first, second;
 
-// ---- held ------------------------------------------------------------------------------------------------------------
-
-template <class T, int K, class Team>
-__global__ void __launch_bounds__(1024) group_norm_held(const GroupNormParams<T> p) {
-  if constexpr (!Team::kCluster || kHasClusters) {
-    constexpr int V = kVec<T>;
-    using Words = Vec<uint32_t, 4>;  // kept as words, so that 16-bit elements do not take a register each
-    const auto values = [](const Words& words, float (&f)[V]) {
-      unpack(*reinterpret_cast<const Vec<T, V>*>(&words), f);
-    };
-    __shared__ typename Team::Scratch scratch;
-    Team team(scratch);
-    pdl_wait();
-    pdl_launch();
-
-    for (int64_t item = team.first(); item < p.count; item += team.step()) {
-      const int64_t image = row_quotient(item, p.groups), g = item - image * p.groups;
-      const T* x = p.x + image * p.x_image + g * p.x_group;
-      T* y = p.y + image * p.y_image + g * p.y_group;
-
-      Words held[K];
-      uint32_t which[K], at[K];  // run, access of the run
-      bool in[K];
+  // One more access; the mean of the first one makes the base. However far that is from the others, `second` is at most as
+  // many times what it would be about the mean as there are accesses: with eight of them, three bits are lost at worst.
+  template <int W>
+  __device__ __forceinline__ void add(const float (&f)[W], bool first_access) {
+    if (first_access) {
+      float total = 0.f;
 #pragma unroll
-      for (int k = 0; k < K; ++k) {
-        const uint32_t i = team.thread + k * team.threads, run = static_cast<uint32_t>(p.run);
-        held[k] = Words{};
-        in[k] = i < p.accesses;
-        which[k] = i / run;
-        at[k] = i - which[k] * run;
-        if (in[k])
-          held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + which[k] * p.x_run + at[k] * V));
-      }
-
-      // Mean, then the deviations from it. The mean is base + rest: base alone is rounded to f32.
-      float total[1] = {0.f}, sum[2] = {0.f, 0.f};
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        float f[V], s = 0.f;
-        values(held[k], f);
-#pragma unroll
-        for (int j = 0; j < V; ++j) s += f[j];
-        total[0] += s;
-      }
-      team.reduce(total, Sum{});
-      const float base = total[0] * p.factor;
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        float f[V], s = 0.f, q = 0.f;
-        values(hidden<1>(held[k]), f);
-#pragma unroll
-        for (int j = 0; j < V; ++j) {
-          const float d = f[j] - base;
-          s += d;
-          q += d * d;
-        }
-        if (in[k]) sum[0] += s, sum[1] += q;
-      }
-      team.reduce(sum, Sum{});
-      const float rest = sum[0] * p.factor;
-      float squares = sum[1] - sum[0] * rest;
-      if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
-      const float rstd = rsqrtf(squares * p.factor + p.eps);
-
-#pragma unroll
-      for (int k = 0; k < K; ++k) {
-        if (!in[k]) continue;
-        float f[V];
-        values(hidden<2>(held[k]), f);
-        group_norm_apply<V>(p, g, which[k], at[k], base, rest, rstd, f);
-        store_vec(y + which[k] * p.y_run + at[k] * V, pack<T, V>(f));
-      }
+      for (int j = 0; j < W; ++j) total += f[j];
+      base = total * (1.f / W);
     }
+    float s = 0.f, q = 0.f;
+#pragma unroll
+    for (int j = 0; j < W; ++j) {
+      const float d = f[j] - base;
+      s += d;
+      q += d * d;
+    }
+    first += s;
+    second += q;
+    count += W;
   }
-}
 
-// ---- split -----------------------------------------------------------------------------------------------------------
-
-// Mean and sum of squared deviations of `count` elements; the mean is base + rest, |rest| below the rounding of base.
-struct alignas(16) Moments {
-  float count = 0.f, base = 0.f, rest = 0.f, squares = 0.f;
-
-  __device__ __forceinline__ void settle() {
-    const float sum = base + rest;
-    rest -= sum - base;
-    base = sum;
-  }
-  // Of both together (Chan). Not symmetric in the last bit: the order is part of the result.
-  __device__ __forceinline__ void merge(const Moments& m) {
-    const float all = count + m.count, share = all > 0.f ? m.count / all : 0.f;
-    const float delta = (m.base - base) + (m.rest - rest);
-    squares += m.squares + delta * delta * count * share;
-    rest += delta * share;
+  // The lanes of the same group together, about their mean: every lane gets the same bits.
+  __device__ __forceinline__ void merge_lanes(int group_bits = 0) {
+    float all = count, total = count * base + first;
+    over_lanes(all, total, group_bits);
+    const float mean = all > 0.f ? __fdividef(total, all) : 0.f;
+    move(mean);
+    over_lanes(first, second, group_bits);
     count = all;
-    settle();
   }
-  __device__ __forceinline__ Moments from_lane(int distance) const {
-    Moments m;
-    m.count = __shfl_down_sync(0xffffffffu, count, distance);
-    m.base = __shfl_down_sync(0xffffffffu, base, distance);
-    m.rest = __shfl_down_sync(0xffffffffu, rest, distance);
-    m.squares = __shfl_down_sync(0xffffffffu, squares, distance);
-    return m;
+  // The same for n sums in memory, by a warp; n <= 32.
+  __device__ __forceinline__ static GroupSums merged(const GroupSums* from, int n) {
+    GroupSums sums = {};
+    if (static_cast<int>(threadIdx.x % 32) < n) sums = from[threadIdx.x % 32];
+    sums.merge_lanes();
+    return sums;
   }
-  // Lane 0 gets the moments of all lanes.
-  __device__ __forceinline__ void merge_warp() {
+  // Any n, `step` apart: each lane puts its own together first, one after the other about the mean of those so far.
+  __device__ __forceinline__ static GroupSums merged_many(const GroupSums* from, int n, int step) {
+    GroupSums sums = {};
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < n; i += 32) {
+      GroupSums more = from[i * step];
+      const float all = sums.count + more.count;
+      const float mean = sums.base + (more.base - sums.base) * __fdividef(more.count, all);
+      sums.move(mean);
+      more.move(mean);
+      sums.count = all;
+      sums.first += more.first;
+      sums.second += more.second;
+    }
+    sums.merge_lanes();
+    return sums;
+  }
+
+  // The mean as base + rest, base alone being rounded to f32; and 1 / the standard deviation.
+  __device__ __forceinline__ float4 statistics(float factor, float eps) const {
+    const float rest = first * factor;
+    float squares = second - first * rest;
+    if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
+    return make_float4(base, rest, rsqrtf(squares * factor + eps), 0.f);
+  }
+
+ private:
+  // The same sums about another number.
+  __device__ __forceinline__ void move(float to) {
+    const float delta = base - to, moved = first + count * delta;
+    second += delta * (first + moved);
+    first = moved;
+    base = to;
+  }
+  __device__ __forceinline__ static void over_lanes(float& a, float& b, int group_bits) {
 #pragma unroll
-    for (int d = 16; d > 0; d >>= 1) merge(from_lane(d));
+    for (int d = 16; d > 0; d >>= 1) {
+      if (d & group_bits) continue;
+      a += __shfl_xor_sync(0xffffffffu, a, d);
+      b += __shfl_xor_sync(0xffffffffu, b, d);
+    }
   }
 };
 
-// Which part of which group block b works on.
+// y = (x - base - rest) * rstd * weight + bias, as (x - base) * scale + shift: of one channel, or of W neighbouring ones.
+template <class T, int W, bool kChannelRuns>
+struct GroupNormAffine {
+  static constexpr int N = kChannelRuns ? 1 : W;
+  float scale[N], shift[N];
+
+  // c: the (first) channel.
+  template <class Index>
+  __device__ __forceinline__ GroupNormAffine(const GroupNormParams<T>& p, const float4& statistics, Index c) {
+    float w[N], b[N];
+#pragma unroll
+    for (int j = 0; j < N; ++j) w[j] = 1.f, b[j] = 0.f;
+    if (p.weight) unpack(load_vec<T, N>(p.weight + c), w);
+    if (p.bias) unpack(load_vec<T, N>(p.bias + c), b);
+#pragma unroll
+    for (int j = 0; j < N; ++j) {
+      scale[j] = statistics.z * w[j];
+      shift[j] = b[j] - statistics.y * scale[j];
+    }
+  }
+  __device__ __forceinline__ void apply(const float4& statistics, float (&f)[W]) const {
+#pragma unroll
+    for (int j = 0; j < W; ++j) f[j] = (f[j] - statistics.x) * scale[j % N] + shift[j % N];
+  }
+};
+
+// ---- units in registers ----------------------------------------------------------------------------------------------
+
+// 16 bytes as they came: typed as an array of 16-bit elements, what is kept would take a register for each of them.
+using GroupNormWords = Vec<uint32_t, 4>;
+
 template <class T>
-struct GroupNormPart {
-  int64_t item, image, g, begin, end;
-  __device__ __forceinline__ GroupNormPart(const GroupNormParams<T>& p, int64_t b, int64_t parts, int64_t part) {
-    item = row_quotient(b, parts);
-    image = row_quotient(item, p.groups);
-    g = item - image * p.groups;
-    begin = (b - item * parts) * part;
-    end = min(p.accesses, begin + part);
-  }
-};
-
-// A thread's way through a part: access `at` of run `which`, kGroupNormSplitThreads accesses at a step, no divisions.
-struct GroupNormWalk {
-  int64_t which, at;
-  template <class T>
-  __device__ __forceinline__ GroupNormWalk(const GroupNormParams<T>& p, int64_t access) {
-    which = row_quotient(access, p.run);
-    at = access - which * p.run;
-  }
-  template <class T>
-  __device__ __forceinline__ void step(const GroupNormParams<T>& p) {
-    which += p.runs_ahead;
-    at += p.ahead;
-    const bool wraps = at >= p.run;
-    at -= wraps ? p.run : 0;
-    which += wraps ? 1 : 0;
-  }
-};
-
-// Accesses of a thread in flight.
-constexpr int kGroupNormBatch = 4;
-
-// partial [count, parts]: the moments of each part.
-template <class T, int W>
-__global__ void __launch_bounds__(kGroupNormSplitThreads)
-    group_norm_moments(const GroupNormParams<T> p, Moments* partial, int64_t parts, int64_t part) {
-  __shared__ Moments of_warp[kGroupNormSplitThreads / 32];
-  pdl_wait();
-  pdl_launch();
-  for (int64_t b = blockIdx.x; b < p.count * parts; b += gridDim.x) {
-    const GroupNormPart<T> at(p, b, parts, part);
-    const T* x = p.x + at.image * p.x_image + at.g * p.x_group;
-
-    // Sums of deviations from the thread's first element: near enough to the mean for 32-bit sums, without a pass for it.
-    GroupNormWalk walk(p, at.begin + threadIdx.x);
-    float shift = 0.f, sum = 0.f, squares = 0.f;
-    int64_t accesses = 0;
-    if (at.begin + threadIdx.x < at.end) shift = to_float(x[walk.which * p.x_run + walk.at * W]);
-    for (int64_t i = at.begin + threadIdx.x; i < at.end; i += kGroupNormBatch * kGroupNormSplitThreads) {
-      Vec<T, W> v[kGroupNormBatch];
-      bool in[kGroupNormBatch];
-#pragma unroll
-      for (int k = 0; k < kGroupNormBatch; ++k) {
-        in[k] = i + k * kGroupNormSplitThreads < at.end;
-        if (in[k]) v[k] = load_vec<T, W>(x + walk.which * p.x_run + walk.at * W);
-        walk.step(p);
-      }
-#pragma unroll
-      for (int k = 0; k < kGroupNormBatch; ++k) {
-        if (!in[k]) continue;
-        float f[W], s = 0.f, q = 0.f;
-        unpack(v[k], f);
-#pragma unroll
-        for (int j = 0; j < W; ++j) {
-          const float d = f[j] - shift;
-          s += d;
-          q += d * d;
-        }
-        sum += s;
-        squares += q;
-        ++accesses;
-      }
-    }
-
-    // Thread, warp, block: merged in a fixed order.
-    Moments m;
-    m.count = static_cast<float>(accesses * W);
-    m.base = shift;
-    m.rest = accesses ? sum / m.count : 0.f;
-    m.squares = squares - sum * m.rest;
-    if (m.squares < 0.f) m.squares = 0.f;  // by rounding; NaN stays
-    m.settle();
-    m.merge_warp();
-    if (threadIdx.x % 32 == 0) of_warp[threadIdx.x / 32] = m;
-    __syncthreads();
-    if (threadIdx.x == 0) {
-#pragma unroll
-      for (int w = 1; w < kGroupNormSplitThreads / 32; ++w) m.merge(of_warp[w]);
-      partial[b] = m;
-    }
-    __syncthreads();
-  }
+__device__ __forceinline__ void group_norm_unpack(const GroupNormWords& words, float (&f)[kVec<T>]) {
+  unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&words), f);
 }
 
-template <class T, int W>
-__global__ void __launch_bounds__(kGroupNormSplitThreads)
-    group_norm_result(const GroupNormParams<T> p, const Moments* partial, int64_t parts, int64_t part) {
-  __shared__ Moments of_group;
+template <class T>
+struct GroupNormHeldParams : GroupNormParams<T> {
+  Divider per_image;        // units; there are fewer than 2^31 in all
+  Divider run;              // vectors of a run
+  uint32_t vectors, share;  // of a unit, of a block of its cluster
+  uint32_t blocks;          // of a cluster: 1 << blocks_shift
+  uint32_t blocks_shift;
+  int64_t y_step;  // from a thread's vector in y to its next; nchw: where a group is one run of memory
+
+  __device__ __forceinline__ const T* x_of(uint32_t unit) const {
+    const uint32_t image = per_image.divide(unit), of_image = unit - image * per_image.divisor;
+    return this->x + image * this->x_image + of_image * this->x_unit;
+  }
+};
+
+struct GroupNormScratch {
+  GroupSums of_warp[kGroupNormLine][32];
+  GroupSums of_block[2][kGroupNormLine][kGroupNormMaxCluster];
+  float4 statistics[kGroupNormLine];
+  uint64_t arrived[2];  // the sums of all blocks of the cluster
+};
+
+// The block, or cluster of blocks, of a unit. Block r has the vectors from r * share on, and its thread t every
+// blockDim.x-th of them from t on.
+template <class T>
+struct GroupNormTeam {
+  const GroupNormHeldParams<T>& p;
+  GroupNormScratch& scratch;
+  const uint32_t rank = cluster_rank();
+  const uint32_t begin = rank * p.share, end = min(p.vectors, begin + p.share);
+  uint32_t turn = 0;  // units so far
+
+  __device__ __forceinline__ GroupNormTeam(const GroupNormHeldParams<T>& params, GroupNormScratch& s)
+      : p(params), scratch(s) {
+    if (!kHasClusters || p.blocks == 1) return;
+    if (threadIdx.x == 0) {
+      mbarrier_init(&scratch.arrived[0], 1);
+      mbarrier_init(&scratch.arrived[1], 1);
+      mbarrier_fence();
+    }
+    cluster_arrive_relaxed();
+  }
+  // The first unit of this team. (The cluster's own number is computed in f32, and wrong for more than 2^24 blocks.)
+  __device__ __forceinline__ uint32_t first() const { return blockIdx.x >> p.blocks_shift; }
+
+  // base, rest and rstd of this thread's group, of the sums of all threads. between(): once all of the block's threads
+  // have come here, and before they wait for other blocks.
+  template <class Between>
+  __device__ __forceinline__ float4 statistics(GroupSums sums, const Between& between) {
+    const bool many = kHasClusters && p.blocks > 1;
+    const int lane = threadIdx.x % 32, warp = warp_index(), warps = blockDim.x / 32;
+    sums.merge_lanes(p.group_bits);
+    if (p.first_of_group(lane)) scratch.of_warp[p.group_of(lane)][warp] = sums;
+    if (many && turn == 0) cluster_wait();  // every block has begun, and has its barriers
+    __syncthreads();
+    between();
+
+    // A warp for each group puts those of the warps together, then those of the blocks. Who sends the sums of the unit
+    // after the next one has seen everyone's of the next one, and they were sent after this unit's had been read.
+    GroupSums(&of_block)[kGroupNormLine][kGroupNormMaxCluster] = scratch.of_block[turn & 1];
+    uint64_t* arrived = &scratch.arrived[turn & 1];
+    for (int g = warp; g < p.together; g += warps) {
+      const GroupSums all = GroupSums::merged(scratch.of_warp[g], warps);
+      if (!many) {
+        if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
+      } else if (lane < static_cast<int>(p.blocks)) {
+        cluster_store_async(reinterpret_cast<float4*>(&of_block[g][rank]), arrived, lane,
+                            make_float4(all.count, all.base, all.first, all.second));
+      }
+    }
+    if (many && warp < p.together) {
+      if (threadIdx.x == 0) mbarrier_expect(arrived, p.blocks * p.together * sizeof(GroupSums));
+      mbarrier_wait(arrived, turn / 2 & 1);
+      for (int g = warp; g < p.together; g += warps) {
+        const GroupSums all = GroupSums::merged(of_block[g], p.blocks);
+        if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
+      }
+    }
+    __syncthreads();
+    ++turn;
+    return scratch.statistics[p.group_of(lane)];
+  }
+
+  // The results of this thread's vectors. kEven: they are p.y_step apart.
+  template <bool kEven, int K>
+  __device__ __forceinline__ void store(const GroupNormWords (&held)[K], const float4& statistics,
+                                        uint32_t unit) const {
+    const uint32_t image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
+    T* y = p.y + image * p.y_image + of_image * p.y_unit;
+    const uint32_t c = of_image * static_cast<uint32_t>(p.channels);
+    if (p.channel_runs)
+      store_as<true, kEven>(held, statistics, y, c);
+    else
+      store_as<false, true>(held, statistics, y, c);
+  }
+
+ private:
+  template <bool kChannelRuns, bool kEven, int K>
+  __device__ __forceinline__ void store_as(const GroupNormWords (&held)[K], const float4& statistics, T* y0,
+                                           uint32_t c) const {
+    constexpr int V = kVec<T>;
+    using Affine = GroupNormAffine<T, V, kChannelRuns>;
+    const uint32_t mine = begin + threadIdx.x;
+    uint32_t which = p.run.divide(mine);
+    const uint32_t at = mine - which * p.run.divisor;
+    // nhwc: all vectors of a thread are of the same channels.
+    Affine affine(p, statistics, kChannelRuns ? c : c + at * V);
+    T* y = y0 + which * p.y_run + at * V;
+#pragma unroll
+    for (int k = 0; k < K; ++k) {
+      const uint32_t i = mine + k * blockDim.x;
+      if (i >= end) break;
+      if constexpr (kChannelRuns) {
+        which = p.run.divide(i);
+        affine = Affine(p, statistics, c + which);
+      }
+      if constexpr (!kEven) y = y0 + which * p.y_run + (i - which * p.run.divisor) * V;
+      float f[V];
+      group_norm_unpack<T>(hidden<1>(held[k]), f);
+      affine.apply(statistics, f);
+      store_whole(y, pack<T, V>(f));
+      if constexpr (kEven) y += p.y_step;
+    }
+  }
+};
+
+// Units that start at once and leave at once: what one block waits for, others of its SM overlap.
+template <class T, int K>
+__global__ void __launch_bounds__(1024) group_norm_held(const GroupNormHeldParams<T> p) {
+  constexpr int V = kVec<T>;
+  __shared__ GroupNormScratch scratch;
+  GroupNormTeam<T> team(p, scratch);
   pdl_wait();
   pdl_launch();
-  for (int64_t back = blockIdx.x; back < p.count * parts; back += gridDim.x) {
-    const GroupNormPart<T> at(p, p.count * parts - 1 - back, parts, part);
-    const T* x = p.x + at.image * p.x_image + at.g * p.x_group;
-    T* y = p.y + at.image * p.y_image + at.g * p.y_group;
+  const T* x = p.x_of(team.first());
 
-    if (threadIdx.x < 32) {
-      Moments m;
-      for (int64_t i = threadIdx.x; i < parts; i += 32) m.merge(partial[at.item * parts + i]);
-      m.merge_warp();
-      if (threadIdx.x == 0) of_group = m;
-    }
-    __syncthreads();
-    const float base = of_group.base, rest = of_group.rest;
-    const float rstd = rsqrtf(of_group.squares * p.factor + p.eps);
-    // Loads of a batch before its stores: y may be x, so that the compiler could not reorder them.
-    GroupNormWalk walk(p, at.begin + threadIdx.x);
-    for (int64_t i = at.begin + threadIdx.x; i < at.end; i += kGroupNormBatch * kGroupNormSplitThreads) {
-      Vec<T, W> v[kGroupNormBatch];
-      GroupNormWalk ahead = walk;
+  // Every load is issued before any of them is used.
+  GroupNormWords held[K];
 #pragma unroll
-      for (int k = 0; k < kGroupNormBatch; ++k) {
-        if (i + k * kGroupNormSplitThreads < at.end) v[k] = load_vec<T, W>(x + ahead.which * p.x_run + ahead.at * W);
-        ahead.step(p);
-      }
-#pragma unroll
-      for (int k = 0; k < kGroupNormBatch; ++k) {
-        if (i + k * kGroupNormSplitThreads < at.end) {
-          float f[W];
-          unpack(v[k], f);
-          group_norm_apply<W>(p, at.g, walk.which, walk.at, base, rest, rstd, f);
-          store_vec(y + walk.which * p.y_run + walk.at * W, pack<T, W>(f));
-        }
-        walk.step(p);
-      }
-    }
-    __syncthreads();
+  for (int k = 0; k < K; ++k) {
+    const uint32_t i = team.begin + threadIdx.x + k * blockDim.x;
+    const uint32_t which = p.run.divide(i), at = i - which * p.run.divisor;
+    if (i < team.end) held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + which * p.x_run + at * V));
   }
+  GroupSums sums = {};
+#pragma unroll
+  for (int k = 0; k < K; ++k) {
+    float f[V];
+    if (team.begin + threadIdx.x + k * blockDim.x >= team.end) break;
+    group_norm_unpack<T>(held[k], f);
+    sums.add(f, k == 0);
+  }
+  const float4 statistics = team.statistics(sums, [] {});
+  team.template store<false>(held, statistics, team.first());
 }
 
 }  // namespace ek

@@ -1,9 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm on CUDA: y = (x - mean) * rstd * weight[c] + bias[c], mean and rstd of each (image, group), in f32.
-// cluster, vec: the group in the registers of a cluster (up to 1 MB) or of a block; x is read once.
+// bulk: persistent clusters, x comes some units ahead (up to 2 MB). cluster, vec: the unit in the registers of a cluster (up
+// to 1 MB) or of a block; x is read once by all three.
 // split: groups of any size, x is read twice: 3/2 of the bytes. The last is the same, element by element.
+#include "cuda/tensor_map.h"
 #include "dispatch/ops_gen.h"
-#include "ops/norm/group_norm.cuh"
+#include "ops/norm/group_norm_bulk.cuh"
+#include "ops/norm/group_norm_split.cuh"
 
 namespace ek {
 
@@ -24,103 +27,218 @@ static int group_norm_width(const GroupNormArgs& a) {
   return 1;
 }
 
-template <class T>
-static GroupNormParams<T> group_norm_params(const GroupNormArgs& a, int width) {
-  GroupNormParams<T> p;
-  p.x = a.x.ptr<const T>();
-  p.y = a.y.ptr<T>();
-  p.weight = a.weight.ptr<const T>();
-  p.bias = a.bias.ptr<const T>();
-  p.channels = group_channels(a);
+// What a call's units are in accesses of so many elements.
+struct GroupNormUnits {
+  int together;           // groups of a unit
+  int64_t run, accesses;  // accesses of a run, of a unit
+};
+static GroupNormUnits group_norm_units(const GroupNormArgs& a, int width) {
+  const int64_t run = group_run(a) / width;
+  if (is_nchw(a)) return {1, run, run * group_channels(a)};
+  const int together = group_norm_together(width * dtype_bytes(a.T), run, a.groups);
+  return {together, run * together, run * together * a.positions};
+}
+
+template <class Params>
+static Params group_norm_params(const GroupNormArgs& a, const GroupNormUnits& units) {
+  Params p = {};
+  p.x = a.x.ptr<std::remove_pointer_t<decltype(p.x)>>();
+  p.y = a.y.ptr<std::remove_pointer_t<decltype(p.y)>>();
+  p.weight = a.weight.ptr<std::remove_pointer_t<decltype(p.weight)>>();
+  p.bias = a.bias.ptr<std::remove_pointer_t<decltype(p.bias)>>();
+  p.together = units.together;
+  p.channels = group_channels(a) * p.together;
   p.channel_runs = is_nchw(a);
   p.x_image = a.x.stride[0];
   p.x_run = a.x.stride[1];
-  p.x_group = p.channels * (p.channel_runs ? p.x_run : 1);
+  p.x_unit = p.channels * (p.channel_runs ? p.x_run : 1);
   p.y_image = a.y.stride[0];
   p.y_run = a.y.stride[1];
-  p.y_group = p.channels * (p.channel_runs ? p.y_run : 1);
-  p.count = a.batch * a.groups;
-  p.groups = a.groups;
-  p.run = group_run(a) / width;
-  p.accesses = group_elements(a) / width;
-  p.runs_ahead = kGroupNormSplitThreads / p.run;
-  p.ahead = kGroupNormSplitThreads % p.run;
+  p.y_unit = p.channels * (p.channel_runs ? p.y_run : 1);
+  p.units = a.groups / p.together;
+  p.count = a.batch * p.units;
+  if (p.together > 1) {
+    const int run = static_cast<int>(units.run);
+    p.group_bits = run - run / p.together;
+    while (run / p.together >> p.group_shift > 1) ++p.group_shift;
+  }
   p.factor = 1.f / static_cast<float>(group_elements(a));
   p.eps = a.eps;
   return p;
 }
 
-// ---- cluster and vec: the group in registers -------------------------------------------------------------------------
+// ---- bulk, cluster and vec: the unit in registers --------------------------------------------------------------------
 
-static int64_t group_vectors(const GroupNormArgs& a) { return group_elements(a) * dtype_bytes(a.T) / 16; }
+static GroupNormUnits group_vectors(const GroupNormArgs& a) { return group_norm_units(a, 16 / dtype_bytes(a.T)); }
+static int64_t held_run(const GroupNormArgs& a) { return is_nchw(a) ? 1 : group_vectors(a).run; }
 
-static const char* not_vectors(const GroupNormArgs& a) {
-  return group_norm_width(a) * dtype_bytes(a.T) == 16 ? nullptr
-                                                      : "runs of a group are not whole, aligned 16-byte vectors";
+template <class Params>
+static Params group_norm_held_params(const GroupNormArgs& a, const NormConfig& config) {
+  const GroupNormUnits units = group_vectors(a);
+  Params p = group_norm_params<Params>(a, units);
+  p.per_image = Divider(p.units);
+  p.run = Divider(units.run);
+  p.blocks = static_cast<uint32_t>(config.cluster);
+  while (1u << p.blocks_shift < p.blocks) ++p.blocks_shift;
+  p.y_step = is_nchw(a) ? config.threads * (16 / dtype_bytes(a.T)) : config.threads / units.run * p.y_run;
+  p.vectors = static_cast<uint32_t>(units.accesses);
+  p.share = static_cast<uint32_t>(group_norm_share(units.accesses, held_run(a), config.cluster));
+  return p;
+}
+
+static const char* not_held(const GroupNormArgs& a) {
+  if (group_norm_width(a) * dtype_bytes(a.T) != 16) return "runs of a group are not whole, aligned 16-byte vectors";
+  return a.batch * a.groups <= 0x7fffffff / 8 && a.channels <= 0x7fffffff ? nullptr : "too many groups or channels";
+}
+
+static NormConfig bulk_config(const GroupNormArgs& a, const Device& device) {
+  return group_norm_bulk_config(group_vectors(a).accesses, held_run(a), device);
+}
+
+// nhwc: what the copy engine takes as a stride. A stride of 0 or a negative one it does not.
+static bool strides_map(const GroupNormArgs& a) {
+  for (int d = 0; d < 2; ++d)
+    if (a.x.shape[d] > 1 && (a.x.stride[d] < a.channels || a.x.stride[d] * dtype_bytes(a.T) >= int64_t{1} << 40))
+      return false;
+  return a.positions < 0x7fffffff && a.batch < 0x7fffffff;
+}
+
+static const char* why_not_bulk(const GroupNormArgs& a, const Device& device) {
+  if (const char* why = not_held(a)) return why;
+  if (group_vectors(a).accesses <= kGroupNormClusterFrom) return "groups fit in the registers of a block";
+  if (!bulk_config(a, device).threads) return "groups are larger than a cluster's registers, or of an odd width";
+  if (is_nchw(a) && group_channels(a) > 1 && (a.x.stride[1] != a.positions || a.y.stride[1] != a.positions))
+    return "groups are not one run of memory";
+  if (!is_nchw(a) && !strides_map(a)) return "strides that the copy engine does not take";
+  return nullptr;
+}
+
+// A GPU may have no room for a cluster of more than 8 blocks. That is known at the first launch only, and such calls then go
+// another way.
+static size_t split_workspace(const GroupNormArgs& a, const Device& device);
+static ek_status group_norm_cuda_split(const GroupNormArgs& a, const Launch& l);
+
+static size_t bulk_workspace(const GroupNormArgs& a, const Device& device) {
+  return bulk_config(a, device).cluster > 8 ? split_workspace(a, device) : 0;
+}
+
+template <class T>
+static ek_status group_norm_bulk_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
+  auto p = group_norm_held_params<GroupNormBulkParams<T>>(a, config);
+  p.slots = config.stages;
+  CUtensorMap map = {};
+  if (!is_nchw(a)) {
+    // In 16-bit numbers, whatever T is.
+    constexpr int kNumbers = static_cast<int>(sizeof(T)) / 2;
+    p.box_rows = group_norm_box_rows(config.threads, held_run(a));
+    p.box_x = static_cast<int>(p.channels * kNumbers);
+    TensorBox box = {p.x,       EK_DTYPE_F16,       a.channels * kNumbers, a.positions,
+                     a.batch,   p.x_run * kNumbers, p.x_image * kNumbers,  p.box_x,
+                     p.box_rows};
+    box.once = box.dense = true;
+    if (!make_tensor_map(box, &map))
+      return fail(l.context, EK_STATUS_CUDA, "group_norm_cuda_bulk: the driver refused a tensor map");
+  }
+
+  Grid grid;
+  grid.blocks = dim3(config.cluster);
+  grid.threads = dim3(config.threads);
+  grid.smem = size_t{16} * config.threads * config.stages;
+  grid.cluster = config.cluster;
+  if (const ek_status status = allow_smem(l, group_norm_bulk<T>, grid.smem)) return status;
+  if (grid.cluster > 8)
+    if (const ek_status status = allow_large_cluster(l, group_norm_bulk<T>)) return status;
+  // The GPU's answer, for each number of warps and of blocks, and for which device it was, plus 1.
+  static std::atomic<uint32_t> known[33][kGroupNormMaxCluster + 1];
+  std::atomic<uint32_t>& of_grid = known[config.threads / 32][config.cluster];
+  const uint32_t device = static_cast<uint32_t>(l.device.id.id) + 1;
+  uint32_t clusters = of_grid.load(std::memory_order_relaxed);
+  if (clusters >> 16 != device) {
+    clusters = device << 16 | static_cast<uint32_t>(resident_clusters(group_norm_bulk<T>, grid));
+    of_grid.store(clusters, std::memory_order_relaxed);
+  }
+  clusters &= 0xffff;
+  if (clusters == 0) return group_norm_cuda_split(a, l);
+  if (clusters > p.count) clusters = static_cast<uint32_t>(p.count);
+  p.clusters = clusters;
+  grid.blocks = dim3(clusters * config.cluster);
+  return launch(l, group_norm_bulk<T>, grid, p, map);
+}
+
+static ek_status group_norm_cuda_bulk(const GroupNormArgs& a, const Launch& l) {
+  const NormConfig config = bulk_config(a, l.device);
+  return with_float(a.T,
+                    [&](auto type) { return group_norm_bulk_launch<typename decltype(type)::type>(a, config, l); });
 }
 
 static const char* why_not_cluster(const GroupNormArgs& a, const Device&) {
-  if (const char* why = not_vectors(a)) return why;
-  if (group_vectors(a) <= kGroupNormClusterFrom) return "a group fits in the registers of a block";
-  return group_norm_cluster_config(group_vectors(a)).threads ? nullptr : "a group is larger than a cluster's registers";
+  if (const char* why = not_held(a)) return why;
+  if (group_vectors(a).accesses <= kGroupNormClusterFrom) return "groups fit in the registers of a block";
+  return group_norm_cluster_config(group_vectors(a).accesses, held_run(a)).threads
+             ? nullptr
+             : "groups are larger than a cluster's registers, or of an odd width";
 }
 
 static const char* why_not_vec(const GroupNormArgs& a, const Device&) {
-  if (const char* why = not_vectors(a)) return why;
-  return group_norm_block_config(group_vectors(a)).threads ? nullptr : "a group is larger than a block's registers";
+  if (const char* why = not_held(a)) return why;
+  return group_norm_block_config(group_vectors(a).accesses, held_run(a)).threads
+             ? nullptr
+             : "groups are larger than a block's registers, or of an odd width";
 }
 
-static Grid group_norm_grid(int64_t count, const NormConfig& config) {
-  const int64_t most = 0x7fffffff / config.cluster;
-  Grid grid;
-  grid.blocks = dim3(static_cast<unsigned>((count < most ? count : most) * config.cluster));
-  grid.threads = dim3(config.threads);
-  grid.cluster = config.cluster;
-  return grid;
+static ek_status group_norm_held_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
+  return with_float(a.T, [&](auto type) {
+    using T = typename decltype(type)::type;
+    const auto p = group_norm_held_params<GroupNormHeldParams<T>>(a, config);
+    Grid grid;
+    grid.blocks = dim3(static_cast<unsigned>(p.count * config.cluster));
+    grid.threads = dim3(config.threads);
+    grid.cluster = config.cluster;
+    if (config.vectors == 2) return launch(l, group_norm_held<T, 2>, grid, p);
+    if (config.vectors == 4) return launch(l, group_norm_held<T, 4>, grid, p);
+    return launch(l, group_norm_held<T, 8>, grid, p);
+  });
 }
 
 static ek_status group_norm_cuda_cluster(const GroupNormArgs& a, const Launch& l) {
-  const NormConfig config = group_norm_cluster_config(group_vectors(a));
-  return with_float(a.T, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto p = group_norm_params<T>(a, kVec<T>);
-    const Grid grid = group_norm_grid(p.count, config);
-    return config.vectors == 4 ? launch(l, group_norm_held<T, 4, ClusterTeam<2>>, grid, p)
-                               : launch(l, group_norm_held<T, 8, ClusterTeam<2>>, grid, p);
-  });
+  return group_norm_held_launch(a, group_norm_cluster_config(group_vectors(a).accesses, held_run(a)), l);
 }
 
 static ek_status group_norm_cuda_vec(const GroupNormArgs& a, const Launch& l) {
-  const NormConfig config = group_norm_block_config(group_vectors(a));
-  return with_float(a.T, [&](auto type) {
-    using T = typename decltype(type)::type;
-    const auto p = group_norm_params<T>(a, kVec<T>);
-    const Grid grid = group_norm_grid(p.count, config);
-    return config.vectors == 2 ? launch(l, group_norm_held<T, 2, BlockTeam<2>>, grid, p)
-                               : launch(l, group_norm_held<T, 4, BlockTeam<2>>, grid, p);
-  });
+  return group_norm_held_launch(a, group_norm_block_config(group_vectors(a).accesses, held_run(a)), l);
 }
 
 // ---- split and the catch-all: two passes -----------------------------------------------------------------------------
 
-static int64_t group_norm_parts(const GroupNormArgs& a, int width) {
-  const int64_t accesses = group_elements(a) / width;
-  return norm_ceil_div(accesses, group_norm_part(accesses));
+static size_t group_norm_partials(const GroupNormArgs& a, int width) {
+  const int64_t accesses = group_norm_units(a, width).accesses;
+  return sizeof(GroupSums) * a.batch * a.groups * norm_ceil_div(accesses, group_norm_part(accesses));
 }
 
 template <class T, int W>
 static ek_status group_norm_two_passes(const GroupNormArgs& a, const Launch& l) {
-  const auto p = group_norm_params<T>(a, W);
-  const int64_t part = group_norm_part(p.accesses), parts = norm_ceil_div(p.accesses, part);
-  Moments* partial = static_cast<Moments*>(l.workspace);
+  const GroupNormUnits units = group_norm_units(a, W);
+  auto p = group_norm_params<GroupNormSplitParams<T>>(a, units);
+  p.run = units.run;
+  p.accesses = units.accesses;
+  p.part = group_norm_part(p.accesses);
+  p.parts = static_cast<int32_t>(norm_ceil_div(p.accesses, p.part));
+  p.runs_ahead = static_cast<int32_t>(kGroupNormSplitThreads / p.run);
+  p.ahead = static_cast<int32_t>(kGroupNormSplitThreads % p.run);
+  p.short_run = static_cast<int32_t>(p.run < 0x7fffffff ? p.run : 0x7fffffff);
+  p.x_step = p.runs_ahead * p.x_run + p.ahead * W;
+  p.y_step = p.runs_ahead * p.y_run + p.ahead * W;
+  p.x_wrap = p.x_run - p.run * W;
+  p.y_wrap = p.y_run - p.run * W;
+  GroupSums* partial = static_cast<GroupSums*>(l.workspace);
   Grid grid;
-  grid.blocks = dim3(grid_blocks(p.count * parts, 1));
+  grid.blocks = dim3(grid_blocks(p.count * p.parts, 1));
   grid.threads = dim3(kGroupNormSplitThreads);
-  if (const ek_status status = launch(l, group_norm_moments<T, W>, grid, p, partial, parts, part)) return status;
+  if (const ek_status status = launch(l, group_norm_moments<T, W>, grid, p, partial)) return status;
   // The second overlaps the end of the first whatever the context says: both are ours, and it waits for the results.
   Launch chained = l;
   chained.flags |= EK_FLAG_PDL;
-  return launch(chained, group_norm_result<T, W>, grid, p, static_cast<const Moments*>(partial), parts, part);
+  return launch(chained, group_norm_result<T, W>, grid, p, static_cast<const GroupSums*>(partial));
 }
 
 static const char* why_not_split(const GroupNormArgs& a, const Device&) {
@@ -128,7 +246,7 @@ static const char* why_not_split(const GroupNormArgs& a, const Device&) {
 }
 
 static size_t split_workspace(const GroupNormArgs& a, const Device&) {
-  return sizeof(Moments) * a.batch * a.groups * group_norm_parts(a, group_norm_width(a));
+  return group_norm_partials(a, group_norm_width(a));
 }
 
 static ek_status group_norm_cuda_split(const GroupNormArgs& a, const Launch& l) {
@@ -142,15 +260,14 @@ static ek_status group_norm_cuda_split(const GroupNormArgs& a, const Launch& l) 
   });
 }
 
-static size_t any_workspace(const GroupNormArgs& a, const Device&) {
-  return sizeof(Moments) * a.batch * a.groups * group_norm_parts(a, 1);
-}
+static size_t any_workspace(const GroupNormArgs& a, const Device&) { return group_norm_partials(a, 1); }
 
 static ek_status group_norm_cuda(const GroupNormArgs& a, const Launch& l) {
   return with_float(a.T, [&](auto type) { return group_norm_two_passes<typename decltype(type)::type, 1>(a, l); });
 }
 
 const Kernel<GroupNormArgs> kGroupNormCuda[] = {
+    {"group_norm_cuda_bulk", sm(90), why_not_bulk, group_norm_cuda_bulk, bulk_workspace},
     {"group_norm_cuda_cluster", sm(90), why_not_cluster, group_norm_cuda_cluster},
     {"group_norm_cuda_vec", sm(75), why_not_vec, group_norm_cuda_vec},
     {"group_norm_cuda_split", sm(75), why_not_split, group_norm_cuda_split, split_workspace},

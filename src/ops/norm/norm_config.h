@@ -188,44 +188,106 @@ constexpr int64_t norm_backward_slices(int64_t rows) {
   return slices < 128 ? slices : 128;
 }
 
-// ---- group_norm: a group takes the place of the row ------------------------------------------------------------------
+// ---- group_norm: a unit takes the place of the row -------------------------------------------------------------------
 
-// Groups of more vectors go to a cluster where there are clusters, so that a few groups use all SMs. bf16: above 16 KB.
+// A unit is a group of nchw, or of nhwc so many neighbouring groups that their part of a position is a line of memory.
+constexpr int kGroupNormLineBytes = 128;
+constexpr int kGroupNormLine = 8;  // groups of a unit at most
+
+// Groups of a unit. access: bytes; run: accesses of a group's part of a position. Lanes of a warp are to know their group by
+// some bits of their number, so that only powers of two share a unit.
+constexpr int group_norm_together(int64_t access, int64_t run, int64_t groups) {
+  int64_t together = 1;
+  if ((run & (run - 1)) == 0)
+    while (together < kGroupNormLine && 2 * together * run <= 32 &&
+           2 * together * run * access <= kGroupNormLineBytes && groups % (2 * together) == 0)
+      together *= 2;
+  return static_cast<int>(together);
+}
+
+// A unit of so many vectors, in registers, k in each thread. `run`: shares of blocks are whole runs, and all vectors of a
+// thread have the same place in theirs; 1 where that does not matter (nchw).
+constexpr int64_t group_norm_share(int64_t vectors, int64_t run, int cluster) {
+  return norm_ceil_div(norm_ceil_div(vectors, cluster), run) * run;
+}
+constexpr NormConfig group_norm_config(int64_t vectors, int64_t run, int cluster, int k, int most) {
+  int64_t step = run;
+  while (step % 32 != 0) step *= 2;
+  NormConfig c;
+  c.vectors = k;
+  c.cluster = cluster;
+  const int64_t threads = norm_ceil_div(norm_ceil_div(group_norm_share(vectors, run, cluster), k), step) * step;
+  c.threads = threads <= most ? static_cast<int>(threads) : 0;
+  return c;
+}
+
+// In a block: up to 128 KB.
+constexpr NormConfig group_norm_block_config(int64_t vectors, int64_t run) {
+  for (int k = 2; k <= 8; k *= 2) {
+    const NormConfig c = group_norm_config(vectors, run, 1, k, k == 8 ? 1024 : 256);
+    if (c.threads) return c;
+  }
+  return {};
+}
+
+// Larger units go to a cluster where there are clusters, so that a few of them use all SMs: above 16 KB.
 constexpr int kGroupNormClusterFrom = 1024;
-// Threads of a block, until the cluster has its full 8 blocks.
+// Threads of a block, until the cluster has its full number of blocks. With four blocks an SM, one of them waits for
+// memory while another computes or stores.
 constexpr int kGroupNormClusterThreads = 256;
+constexpr int kGroupNormMaxCluster = 16;  // of the bulk kernel; more than 8 is more than every GPU has
 
-// The group in the registers of a cluster: 16-bit and f32 alike up to 1 MB.
-constexpr NormConfig group_norm_cluster_config(int64_t vectors) {
+constexpr NormConfig group_norm_cluster_config(int64_t vectors, int64_t run, int max_cluster = 8) {
   if (vectors <= kGroupNormClusterFrom) return {};
-  for (int k = 4; k <= 8; k *= 2) {
-    NormConfig c;
-    c.vectors = k;
-    c.cluster = 2;
-    while (c.cluster < 8 && norm_ceil_div(vectors, c.cluster * k) > kGroupNormClusterThreads) c.cluster *= 2;
-    c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * k));
-    if (c.threads <= 1024) return c;
+  for (int cluster = 2; cluster <= max_cluster; cluster *= 2) {
+    const NormConfig c = group_norm_config(vectors, run, cluster, 8, cluster < 8 ? kGroupNormClusterThreads : 1024);
+    if (c.threads) return c;
   }
   return {};
 }
 
-// The group in the registers of a block, up to 64 KB.
-constexpr NormConfig group_norm_block_config(int64_t vectors) {
-  for (int k = 2; k <= 4; k *= 2) {
-    NormConfig c;
-    c.vectors = k;
-    c.threads = norm_whole_warps(norm_ceil_div(vectors, k));
-    if (c.threads <= (k == 2 ? 256 : 1024)) return c;
-  }
-  return {};
+// The same units, or up to 2 MB, through a ring of slots in shared memory. A slot has a vector for each thread; there are
+// some more than a unit takes, so that loads are in flight all the time.
+constexpr int kGroupNormMaxSlots = 16;
+constexpr int kGroupNormMoreSlots = 3;
+constexpr int kGroupNormStaticSmem = 9 * 1024;  // of a block at most
+constexpr int kGroupNormMaxBlocks = 6;          // of an SM: more would be left with small rings
+constexpr int kGroupNormBox = 256;              // positions and 16-bit numbers of a position at most
+
+constexpr NormConfig group_norm_with_slots(NormConfig c, const Device& device) {
+  c.blocks_per_sm = 1024 / c.threads < kGroupNormMaxBlocks ? 1024 / c.threads : kGroupNormMaxBlocks;
+  // Each block also has 1 KB of the system's.
+  const int64_t share = (device.smem_per_block + 1024) / c.blocks_per_sm - 1024 - kGroupNormStaticSmem;
+  const int64_t slots = share / (16 * c.threads);
+  c.stages = static_cast<int>(slots < kGroupNormMaxSlots ? slots : kGroupNormMaxSlots);
+  return c;
 }
 
-// Larger groups are cut into parts, a block for each in each of two passes: at least 8 accesses for each of a block's
+constexpr NormConfig group_norm_bulk_config(int64_t vectors, int64_t run, const Device& device) {
+  NormConfig c = group_norm_cluster_config(vectors, run, kGroupNormMaxCluster);
+  if (!c.threads || run * 8 > kGroupNormBox) return {};
+  c = group_norm_with_slots(c, device);
+  return c.stages >= norm_ceil_div(group_norm_share(vectors, run, c.cluster), c.threads) + kGroupNormMoreSlots
+             ? c
+             : NormConfig{};
+}
+
+// nhwc: positions of a box, of which a slot has one or more. Boxes begin at multiples of 128 bytes in shared memory.
+constexpr int group_norm_box_rows(int threads, int64_t run) {
+  const int64_t rows = threads / run;
+  for (int64_t boxes = 1; boxes <= rows; ++boxes)
+    if (rows % boxes == 0 && rows / boxes <= kGroupNormBox && rows / boxes * run % 8 == 0)
+      return static_cast<int>(rows / boxes);
+  return 0;
+}
+
+// Larger units are cut into parts, a block for each in each of two passes: at least 8 accesses for each of a block's
 // threads, and at most 256 parts, which the second pass has to put together.
 constexpr int kGroupNormSplitThreads = 256;
 constexpr int kGroupNormMaxParts = 256;
 constexpr int64_t group_norm_part(int64_t accesses) {
-  const int64_t part = norm_ceil_div(accesses, kGroupNormMaxParts), least = 8 * kGroupNormSplitThreads;
+  const int64_t part = norm_ceil_div(norm_ceil_div(accesses, kGroupNormMaxParts), 32) * 32;
+  const int64_t least = 8 * kGroupNormSplitThreads;
   return part < least ? least : part;
 }
 

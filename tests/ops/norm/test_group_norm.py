@@ -8,9 +8,11 @@ SIZES = {"smoke": [1, 8, 65], "ci": [*N, 16384], "full": [*N, 4097, 16384, 65536
 
 
 def dims(n, a, i):
-    """n positions; as many channels as groups, or a few times more: in nhwc also whole 16-byte vectors of them."""
-    channels = a.groups * ((1, 2, 3, 4, 8, 16)[i % 6] if a.layout == "nhwc" and n < 1000 else (1, 2, 3, 4)[i % 4])
-    outer, inner = (channels, n) if a.layout == "nchw" else (n, channels)
+    """n positions; as many channels as groups, or a few times more; in nhwc also such that groups are whole vectors."""
+    nchw = a.layout == "nchw"
+    of_group = (1, 2, 3, 4)[i % 4] if nchw else (8, 1, 2, 3, 24, 4, 40, 16)[i % 8]
+    channels = a.groups * (of_group if n < 2000 else min(of_group, 16))
+    outer, inner = (channels, n) if nchw else (n, channels)
     return {"batch": (2, 1, 3)[i % 3] if n < 2000 else 1, "outer": outer, "inner": inner}
 
 
@@ -39,7 +41,7 @@ SPEC = Spec(
     dims=dims,
     sizes=SIZES,
     # More than 16 KB of a group in any dtype go to a cluster of blocks.
-    probes=[{"n": 8200, "variant": {"groups": 4}}, {"n": 528, "i": 5, "variant": {"groups": 4, "layout": "nhwc"}}],
+    probes=[{"n": 8200, "variant": {"groups": 4}}, {"n": 528, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}}],
 )
 
 
