@@ -35,6 +35,24 @@ __device__ __forceinline__ float warp_reduce(float x, Op op, int lanes = 32) {
   return x;
 }
 
+// Sums of kCount values, x[0] on, over the lanes that differ in the bits kDistance, kDistance / 2 ... kLast. Every step gives
+// half of the values away: the bits of a lane, the highest first, say which of them it is left with, in x[0] on. From when
+// there is only one, all lanes get its sum.
+template <int kDistance, int kLast, int kCount, int N>
+__device__ __forceinline__ void fold_lanes(float (&x)[N]) {
+  if constexpr (kDistance >= kLast) {
+    constexpr int kLeft = kCount > 1 ? kCount / 2 : 1;
+    const bool upper = threadIdx.x & kDistance;
+#pragma unroll
+    for (int i = 0; i < kLeft; ++i) {
+      const float other = kCount > 1 && !upper ? x[i + kCount - kLeft] : x[i];
+      const float mine = kCount > 1 && upper ? x[i + kCount - kLeft] : x[i];
+      x[i] = mine + __shfl_xor_sync(0xffffffffu, other, kDistance);
+    }
+    fold_lanes<kDistance / 2, kLast, kLeft>(x);
+  }
+}
+
 // Over `threads` consecutive threads, a multiple of 32 that divides the block; the thread's group is threadIdx.x / threads.
 // `scratch` holds one float for each warp of the block. Every thread of the group gets the result. Safe to call again
 // with another scratch at once, with the same one after a __syncthreads().

@@ -143,6 +143,26 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
     return __half22float2(reinterpret_cast<const __half2&>(pair));
 }
 
+// Four e4m3 to pairs of f16. Exact. The upper two are named in the conversion: the header's function would shift them down.
+__device__ __forceinline__ void widen_e4m3(uint32_t four, uint32_t& low, uint32_t& high) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
+  asm("{\n.reg .b16 l, h;\nmov.b32 {l, h}, %2;\ncvt.rn.f16x2.e4m3x2 %0, l;\ncvt.rn.f16x2.e4m3x2 %1, h;\n}"
+      : "=r"(low), "=r"(high)
+      : "r"(four));
+#else
+  // The bits of e4m3, one place down in the upper byte of an f16, are the value over 2^8. NaN comes out as 480, the only one
+  // that times 136.5 is infinite, and infinity times 0 is NaN.
+  const auto widen = [](uint32_t two) {
+    const uint32_t bits = (two & 0x80008000u) | (two >> 1 & 0x3f803f80u), factors[] = {0x5c005c00u, 0x58445844u, 0u};
+    const auto pair = [](const uint32_t& x) { return reinterpret_cast<const __half2&>(x); };
+    const __half2 value = __hmul2(pair(bits), pair(factors[0])), large = __hmul2(value, pair(factors[1]));
+    const __half2 result = __hadd2(value, __hmul2(large, pair(factors[2])));
+    return reinterpret_cast<const uint32_t&>(result);
+  };
+  low = widen(__byte_perm(four, 0, 0x1404)), high = widen(__byte_perm(four, 0, 0x3424));
+#endif
+}
+
 // Pairs convert in one instruction, so 2-byte and e4m3 vectors are packed two at a time.
 template <class T, int N>
 __device__ __forceinline__ Vec<T, N> pack(const float (&f)[N]) {

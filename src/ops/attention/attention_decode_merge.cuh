@@ -81,12 +81,28 @@ __device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const
   return {query, item.kv_head * p.group + row + item.row - query * p.group};
 }
 
+// Where results go.
+struct DecodeOut {
+  void* y;
+  float* lse;                          // or null
+  const float* sinks;                  // [heads], or null
+  int64_t y_stride[3], lse_stride[3];  // sequence, query, head
+  ek_dtype dtype;                      // of y
+};
+EK_RULE DecodeOut decode_out(const AttentionCall& c) {
+  return {c.y.data,
+          static_cast<float*>(c.lse.data),
+          c.sinks,
+          {c.y.stride[0], c.y.stride[1], c.y.stride[2]},
+          {c.lse.stride[0], c.lse.stride[1], c.lse.stride[2]},
+          c.T};
+}
+
 // A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
-__device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
+__device__ __forceinline__ void decode_write(const DecodeOut& out, int64_t sequence, DecodePlace at, int column,
                                              float4 y, float base, float total) {
-  const AttentionCall& c = p.c;
-  if (c.sinks) {
-    const float sink = c.sinks[at.head] * kLog2e, most = finite_base(fmaxf(base, sink));
+  if (out.sinks) {
+    const float sink = out.sinks[at.head] * kLog2e, most = finite_base(fmaxf(base, sink));
     const float keep = CudaMathFast::exp2(base - most);
     total = total * keep + CudaMathFast::exp2(sink - most);
     y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
@@ -94,15 +110,18 @@ __device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequ
   }
   const float inverse = total == 0.f ? 0.f : 1.f / total;
   const float v[4] = {y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
-  const int64_t to = sequence * c.y.stride[0] + at.query * c.y.stride[1] + at.head * c.y.stride[2] + column;
-  if (c.T == EK_DTYPE_F16)
-    store_vec(static_cast<half*>(c.y.data) + to, pack<half, 4>(v));
+  const int64_t to = sequence * out.y_stride[0] + at.query * out.y_stride[1] + at.head * out.y_stride[2] + column;
+  if (out.dtype == EK_DTYPE_F16)
+    store_vec(static_cast<half*>(out.y) + to, pack<half, 4>(v));
   else
-    store_vec(static_cast<bf16*>(c.y.data) + to, pack<bf16, 4>(v));
-  if (column == 0 && c.lse.data)
-    static_cast<float*>(
-        c.lse.data)[sequence * c.lse.stride[0] + at.query * c.lse.stride[1] + at.head * c.lse.stride[2]] =
+    store_vec(static_cast<bf16*>(out.y) + to, pack<bf16, 4>(v));
+  if (column == 0 && out.lse)
+    out.lse[sequence * out.lse_stride[0] + at.query * out.lse_stride[1] + at.head * out.lse_stride[2]] =
         total == 0.f ? -INFINITY : (finite_base(base) + log2f(total)) * kLn2;
+}
+__device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
+                                             float4 y, float base, float total) {
+  decode_write(decode_out(p.c), sequence, at, column, y, base, total);
 }
 
 // A sum of values that grows by states: most and total as in a state.
@@ -128,6 +147,27 @@ struct DecodeSum {
     }
   }
 };
+
+// The sum of `count` states of a vector, `step` and `base_step` apart. kGlobal: written by other blocks.
+template <int kAtOnce, bool kGlobal>
+__device__ __forceinline__ DecodeSum decode_add(const float4* sums, int step, const float2* bases, int base_step,
+                                                int count) {
+  DecodeSum sum;
+#pragma unroll 1
+  for (int from = 0; from < count; from += kAtOnce) {
+    float2 base[kAtOnce];
+    float4 x[kAtOnce];
+#pragma unroll
+    for (int j = 0; j < kAtOnce; ++j) {
+      const int i = min(from + j, count - 1);
+      base[j] = kGlobal ? __ldcg(bases + i * base_step) : bases[i * base_step];
+      x[j] = kGlobal ? __ldcg(sums + i * step) : sums[i * step];
+      if (from + j >= count) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
+    }
+    sum.add(base, x);
+  }
+  return sum;
+}
 
 // All states of an item by one block: threads side by side along columns, `parts` of them to a column where there are few.
 // The order of the sums is that of the keys.
@@ -219,7 +259,7 @@ class DecodeJoin {
     float4* const all_sums = reinterpret_cast<float4*>(p_.states);
     float2* const all_bases = reinterpret_cast<float2*>(all_sums + gridDim.x / p_.cluster * room);
     for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) {
-      const DecodeSum sum = add<4, false>(sums() + i, bases() + i, blocks, each);
+      const DecodeSum sum = decode_add<4, false>(sums() + i, each, bases() + i, each, blocks);
       const int at = team * room + first + i;
       if (teams == 1)
         write(first + i, sum);
@@ -238,7 +278,8 @@ class DecodeJoin {
     if (!s_.notes->last) return;
     const int from = number * p_.teams * room + first;
     for (int i = threadIdx.x; i < count; i += decode_threads<Plan>())
-      write(first + i, add<Plan::kStatesAtOnce, true>(all_sums + from + i, all_bases + from + i, teams, room));
+      write(first + i,
+            decode_add<Plan::kStatesAtOnce, true>(all_sums + from + i, room, all_bases + from + i, room, teams));
   }
 
  private:
@@ -246,24 +287,6 @@ class DecodeJoin {
   __device__ __forceinline__ float4* sums() const { return reinterpret_cast<float4*>(s_.ring); }
   __device__ __forceinline__ float2* bases() const {
     return reinterpret_cast<float2*>(sums() + (Plan::kRows * Plan::kDim / 4 + Plan::kMostCluster));
-  }
-
-  // The sum of `count` states of a vector, `step` apart. kGlobal: written by other blocks.
-  template <int kAtOnce, bool kGlobal>
-  static __device__ __forceinline__ DecodeSum add(const float4* sums, const float2* bases, int count, int step) {
-    DecodeSum sum;
-    for (int from = 0; from < count; from += kAtOnce) {
-      float2 base[kAtOnce];
-      float4 x[kAtOnce];
-#pragma unroll
-      for (int j = 0; j < kAtOnce; ++j) {
-        const int at = min(from + j, count - 1) * step;
-        base[j] = kGlobal ? __ldcg(bases + at) : bases[at], x[j] = kGlobal ? __ldcg(sums + at) : sums[at];
-        if (from + j >= count) base[j] = make_float2(-INFINITY, 0.f), x[j] = make_float4(0.f, 0.f, 0.f, 0.f);
-      }
-      sum.add(base, x);
-    }
-    return sum;
   }
 
   const DecodeParams& p_;

@@ -26,9 +26,7 @@ struct DecodeRow {
 template <class K>
 __device__ __forceinline__ void widen(uint32_t bytes, uint32_t& low, uint32_t& high) {
   if constexpr (std::is_same_v<K, e4m3>) {
-    const __half2_raw a = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bytes & 0xffff), __NV_E4M3);
-    const __half2_raw b = __nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(bytes >> 16), __NV_E4M3);
-    low = a.x | static_cast<uint32_t>(a.y) << 16, high = b.x | static_cast<uint32_t>(b.y) << 16;
+    widen_e4m3(bytes, low, high);
   } else {
     // 1024 + (x + 128) is 0x6400 with the byte x ^ 0x80 in its low bits.
     const uint32_t shifted = bytes ^ 0x80808080u, offset = 0x64806480u;
