@@ -17,6 +17,9 @@ namespace ek {
 // What is normalised: x; T(x + residual), which replaces residual; x * silu(z); or x, with the result times silu(z).
 enum class NormInput { kPlain, kAdd, kGateFirst, kGateLast };
 
+// The tensors that are walked row by row: those of every norm first.
+enum NormTensor { kNormX, kNormY, kNormWeight, kNormRstd, kNormMean, kNormOther, kNormScale };
+
 template <class T_, class Out_, NormInput kInput_, bool kCentre_>
 struct NormOp {
   using T = T_;
@@ -25,10 +28,12 @@ struct NormOp {
   static constexpr bool kCentre = kCentre_;          // layer_norm: subtract the mean
   static constexpr bool kQuant = sizeof(Out_) == 1;  // e4m3 or i8 with scales
   static constexpr NormKind kKind = norm_kind(kInput == NormInput::kPlain, kCentre, kQuant);
+  // Of the enumeration above. A launch pays for every byte of its arguments, so that what an op has not is left out.
+  static constexpr int kTensors = 1 + (kQuant                        ? kNormScale
+                                       : kInput != NormInput::kPlain ? kNormOther
+                                       : kCentre                     ? kNormMean
+                                                                     : kNormRstd);
 };
-
-// The tensors that are walked row by row.
-enum NormTensor { kNormX, kNormOther, kNormY, kNormWeight, kNormRstd, kNormMean, kNormScale, kNormTensors };
 
 struct NormCall {
   static constexpr Tensor kNone = {};
@@ -46,8 +51,10 @@ struct NormCall {
   int group = 0;  // elements of a quantization group, 0: the row
 };
 
-template <class T, class Out>
+template <class Op>
 struct NormParams {
+  using T = typename Op::T;
+  using Out = typename Op::Out;
   const T* x;       // [rows, dim]
   T* other;         // [rows, dim] residual or z
   const T* weight;  // [dim] or null
@@ -62,29 +69,41 @@ struct NormParams {
   int32_t group_shift;               // vec: log2 of the lanes that share a group
   int64_t scale_step;                // from one group's scale to the next
   float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
-  RowItems<kNormTensors> rows;
+  RowItems<Op::kTensors> rows;
+
+#ifdef __CUDACC__
+  // Where row `row` of a tensor begins; 0 for one that the op has not.
+  template <int kTensor>
+  __device__ __forceinline__ int64_t offset(uint32_t row) const {
+    if constexpr (kTensor < Op::kTensors) return rows.offset(kTensor, row);
+    return 0;
+  }
+#endif
 };
 
 // Each row becomes `parts` rows of `dim`: one more dim, innermost, or part of the innermost where all tensors allow it.
-inline void norm_split_rows(Rows<kNormTensors>& rows, int64_t parts, int64_t dim, bool weight) {
-  const int64_t step[kNormTensors] = {dim, dim, dim, weight ? dim : 0};
+template <int N>
+void norm_split_rows(Rows<N>& rows, int64_t parts, int64_t dim, bool weight) {
+  const auto whole = [](int t) { return t == kNormX || t == kNormY || t == kNormOther; };  // rows of dim elements
   bool even = rows.size[0] == 1 || !weight;
-  for (int t = kNormX; t <= kNormY && even && rows.size[0] > 1; ++t) even = rows.stride[t][0] == parts * dim;
+  for (int t = 0; t < N && even && rows.size[0] > 1; ++t) even = !whole(t) || rows.stride[t][0] == parts * dim;
   if (!even) {
     for (int d = rows.ndim++; d > 0; --d) {
       rows.size[d] = rows.size[d - 1];
-      for (int t = 0; t < kNormTensors; ++t) rows.stride[t][d] = rows.stride[t][d - 1];
+      for (int t = 0; t < N; ++t) rows.stride[t][d] = rows.stride[t][d - 1];
     }
     rows.size[0] = 1;
   }
   rows.size[0] *= parts;
   rows.count *= parts;
-  for (int t = 0; t < kNormTensors; ++t) rows.stride[t][0] = step[t];
+  for (int t = 0; t < N; ++t) rows.stride[t][0] = whole(t) || (t == kNormWeight && weight) ? dim : 0;
 }
 
-template <class T, class Out>
-NormParams<T, Out> norm_params(const NormCall& c) {
-  NormParams<T, Out> p;
+template <class Op>
+NormParams<Op> norm_params(const NormCall& c) {
+  using T = typename Op::T;
+  using Out = typename Op::Out;
+  NormParams<Op> p;
   p.x = c.x->ptr<const T>();
   p.other = c.other->ptr<T>();
   p.weight = c.weight->ptr<const T>();
@@ -105,22 +124,28 @@ NormParams<T, Out> norm_params(const NormCall& c) {
 }
 
 // run(p) for slabs that together hold all rows: nearly always once.
-template <class T, class Out, class F>
+template <class Op, class F>
 ek_status norm_for_each_slab(const NormCall& c, F&& run) {
-  const NormParams<T, Out> whole = norm_params<T, Out>(c);
-  Rows<kNormTensors> rows =
-      make_rows<kNormTensors>(c.lead, {c.x, c.other, c.y, &NormCall::kNone, c.rstd, c.mean, c.scale});
+  constexpr int N = Op::kTensors;
+  const NormParams<Op> whole = norm_params<Op>(c);
+  const Tensor* const all[] = {c.x, c.y, &NormCall::kNone, c.rstd, c.mean, c.other, c.scale};
+  const Tensor* tensors[N];
+  for (int t = 0; t < N; ++t) tensors[t] = all[t];
+  Rows<N> rows = make_rows<N>(c.lead, tensors);
   if (c.parts > 1) norm_split_rows(rows, c.parts, c.dim, *c.weight ? true : false);
-  const int64_t none[kNormTensors] = {};
-  return for_each_slab(rows, 1, none, [&](const RowItems<kNormTensors>& items, const int64_t (&at)[kNormTensors]) {
-    NormParams<T, Out> p = whole;
+  const int64_t none[N] = {};
+  return for_each_slab(rows, 1, none, [&](const RowItems<N>& items, const int64_t (&at)[N]) {
+    NormParams<Op> p = whole;
     p.x += at[kNormX];
-    if (p.other) p.other += at[kNormOther];
-    if (p.weight) p.weight += at[kNormWeight];
     p.y += at[kNormY];
+    if (p.weight) p.weight += at[kNormWeight];
     if (p.rstd) p.rstd += at[kNormRstd];
-    if (p.mean) p.mean += at[kNormMean];
-    if (p.scale) p.scale += at[kNormScale];
+    if constexpr (N > kNormMean)
+      if (p.mean) p.mean += at[kNormMean];
+    if constexpr (N > kNormOther)
+      if (p.other) p.other += at[kNormOther];
+    if constexpr (N > kNormScale)
+      if (p.scale) p.scale += at[kNormScale];
     p.rows = items;
     if (p.rows.ndim == 0) p.rows.ndim = 1;  // a single row: any stride will do
     return run(p);

@@ -73,7 +73,7 @@ struct NormKernels {
   static ek_status rows(const NormCall& c, const NormConfig& config, const Launch& l) {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
-      return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
+      return norm_for_each_slab<Op>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
         // as many still suffice, and sums of two tensors, which wait twice as long.
@@ -117,7 +117,7 @@ struct NormKernels {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
       const NormConfig config = norm_any_config(c.dim);
-      return norm_for_each_slab<typename Op::T, typename Op::Out>(c, [&](const auto& p) {
+      return norm_for_each_slab<Op>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
         return config.threads <= 32 ? launch(l, norm_rows_any<Op, WarpTeam<2>>, grid, p)
                                     : launch(l, norm_rows_any<Op, BlockTeam<2>>, grid, p);

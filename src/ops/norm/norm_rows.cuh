@@ -98,7 +98,7 @@ constexpr int kNormBlock = Team::kWarp                         ? kNormWarpBlock
 template <class Op, int K, class Team, bool kEarly, bool kGroups = false>
 __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
                                   kNormThreadsPerSm<Op, K, kEarly> / kNormBlock<Op, K, Team, kEarly>)
-    norm_rows_vec(const NormParams<typename Op::T, typename Op::Out> p) {
+    norm_rows_vec(const NormParams<Op> p) {
   if constexpr (Team::kCluster && !kHasClusters) return;
   using T = typename Op::T;
   using Out = typename Op::Out;
@@ -114,8 +114,8 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   const int first = (team.thread - lane) * K + (kGroups ? (lane >> shift) * step * K + (lane & (step - 1)) : lane);
   const uint32_t row = team.row();
   const bool active = row < p.rows.count;
-  const T* x = p.x + p.rows.offset(kNormX, row) + first * V;
-  T* other = p.other + p.rows.offset(kNormOther, row) + first * V;
+  const T* x = p.x + p.template offset<kNormX>(row) + first * V;
+  T* other = p.other + p.template offset<kNormOther>(row) + first * V;
   // Only addresses are computed before the wait.
   pdl_wait();
   pdl_launch();
@@ -133,7 +133,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   const auto beyond = [&](int k) {
     return Op::kKind == NormKind::kHeavy && !kGroups && k > 0 && first - lane + k * step >= p.vectors;
   };
-  const T* weight = p.weight + p.rows.offset(kNormWeight, row) + first * V;
+  const T* weight = p.weight + p.template offset<kNormWeight>(row) + first * V;
   const T* bias = p.bias + first * V;
   // One predicate and no branch, or early loads would be put after the sums, which wait for the row.
   const auto affine = [&](const T* from, const T* at, int k, uint32_t absent) {
@@ -215,13 +215,13 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   }
   const float rstd = rsqrtf(squares * p.factor + p.eps);
   if (active && team.thread == 0) {
-    if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
+    if (p.rstd) p.rstd[p.template offset<kNormRstd>(row)] = rstd;
     // NaN for a row with an infinity, as the squares are.
-    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = squares != squares ? squares : mean;
+    if (Op::kCentre && p.mean) p.mean[p.template offset<kNormMean>(row)] = squares != squares ? squares : mean;
   }
 
   // Results
-  Out* y = p.y + p.rows.offset(kNormY, row) + first * V;
+  Out* y = p.y + p.template offset<kNormY>(row) + first * V;
   if constexpr (!Op::kQuant) {
 #pragma unroll
     for (int k = 0; k < K; ++k) {
@@ -244,7 +244,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
   } else {
     const Quantizer<Out> quantize(total[1] * rstd);
-    float* scale = p.scale + p.rows.offset(kNormScale, row);
+    float* scale = p.scale + p.template offset<kNormScale>(row);
     if constexpr (kGroups) {
       if (in[0] && (lane & (step - 1)) == 0) scale[(first >> shift) / K * p.scale_step] = quantize.scale;
     } else {

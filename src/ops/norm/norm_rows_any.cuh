@@ -10,7 +10,7 @@
 namespace ek {
 
 template <class Op, class Team>
-__global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename Op::T, typename Op::Out> p) {
+__global__ void __launch_bounds__(512) norm_rows_any(const NormParams<Op> p) {
   using T = typename Op::T;
   using Out = typename Op::Out;
   constexpr bool kAdd = Op::kInput == NormInput::kAdd;
@@ -22,10 +22,10 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename O
   const uint32_t row = team.row();
   const bool active = row < p.rows.count;
   const int64_t dim = active ? p.dim : 0;  // rows beyond the end take part in the shuffles with nothing
-  const T* x = p.x + p.rows.offset(kNormX, row);
-  T* other = p.other + p.rows.offset(kNormOther, row);
-  const T* weight = p.weight + p.rows.offset(kNormWeight, row);
-  Out* y = p.y + p.rows.offset(kNormY, row);
+  const T* x = p.x + p.template offset<kNormX>(row);
+  T* other = p.other + p.template offset<kNormOther>(row);
+  const T* weight = p.weight + p.template offset<kNormWeight>(row);
+  Out* y = p.y + p.template offset<kNormY>(row);
 
   // What is normalised; after the first pass the residual holds it.
   const auto value = [&](int64_t i) {
@@ -58,8 +58,8 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename O
   }
   const float rstd = rsqrtf(squares * p.factor + p.eps);
   if (active && team.thread == 0) {
-    if (p.rstd) p.rstd[p.rows.offset(kNormRstd, row)] = rstd;
-    if (Op::kCentre && p.mean) p.mean[p.rows.offset(kNormMean, row)] = base + rest;
+    if (p.rstd) p.rstd[p.template offset<kNormRstd>(row)] = rstd;
+    if (Op::kCentre && p.mean) p.mean[p.template offset<kNormMean>(row)] = base + rest;
   }
 
   const auto normalised = [&](int64_t i) {
@@ -77,7 +77,7 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename O
     for (int64_t i = team.thread; i < dim; i += team.threads) amax[0] = MaxNan{}(amax[0], fabsf(normalised(i)));
     team.reduce(amax, MaxNan{});
     const Quantizer<Out> quantize(amax[0]);
-    if (active && team.thread == 0) p.scale[p.rows.offset(kNormScale, row)] = quantize.scale;
+    if (active && team.thread == 0) p.scale[p.template offset<kNormScale>(row)] = quantize.scale;
     for (int64_t i = team.thread; i < dim; i += team.threads) y[i] = quantize({normalised(i)}).v[0];
   } else {
     // Each warp, or the team where it is less than one, takes every so many-th group.
@@ -88,7 +88,7 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<typename O
       float amax = 0.f;
       for (int64_t i = g * p.group + lane; i < end; i += lanes) amax = MaxNan{}(amax, fabsf(normalised(i)));
       const Quantizer<Out> quantize(warp_reduce(amax, MaxNan{}, lanes));
-      if (active && lane == 0) p.scale[p.rows.offset(kNormScale, row) + g * p.scale_step] = quantize.scale;
+      if (active && lane == 0) p.scale[p.template offset<kNormScale>(row) + g * p.scale_step] = quantize.scale;
       for (int64_t i = g * p.group + lane; i < end; i += lanes) y[i] = quantize({normalised(i)}).v[0];
     }
   }
