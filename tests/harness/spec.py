@@ -31,7 +31,7 @@ TALL = {
 }
 # A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
 WIDE = {"n": 65544, "lead": (3,)}
-FUZZ = {"smoke": 3, "ci": 30, "full": 150}
+FUZZ = {"smoke": 3, "ci": 100, "full": 200}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
 GROUPS = ("shapes", "options", "strided", "broadcast", "misaligned", "inplace", "special", "empty", "fuzz")
