@@ -327,6 +327,8 @@ def _of_the_test(m, op, args, dtypes):
             dims |= zip(t.dims[before + 1 :], shape[len(shape) - after :] if after > 0 else (), strict=True)
     given = {a.name: a.default for a in spec.schema.attrs} | args
     found = spec.reference(SimpleNamespace(**tensors), SimpleNamespace(**{**given, **dims, **dtypes}))
+    if any(hasattr(e, "q") for e in found.values()):
+        raise NotImplementedError(f"{op}: a quantised result needs a reference of its own in bench/reference.py")
     return {name: m.from_numpy(getattr(e, "value", e)) for name, e in found.items()}
 
 

@@ -382,6 +382,54 @@ def reference(t, a):
     }
 
 
+def gather(t, name, places):
+    """[keys, kv_heads, dim] of a sequence, scaled; 0 for keys that no query sees."""
+    seen = places[:, 0] >= 0
+    x = np.zeros((len(places), *t[name].shape[2:]))
+    x[seen] = t[name][places[seen, 0], places[seen, 1]]
+    if t.get(f"{name}_scale") is not None:
+        x[seen] *= t[f"{name}_scale"][places[seen, 0], places[seen, 1]][..., None]
+    return x
+
+
+def attend(q, k, v, sees, slope, sink, a):
+    """One head: y, lse, and how far each may be off. An error e of a score is a factor exp(e) of its weight; tensor cores
+    take weights rounded to T, of which f16 has none below 2^-25 and bf16 none below LEAST. 8-bit caches are multiplied in f16
+    for bf16 as well, whose small weights must not get lost: rows lift the largest to 2^15."""
+    n, kv = sees.shape
+    lean, scale = a.T != "f32", a.scale or 1 / np.sqrt(a.head_dim)
+    s = scale * (q @ k.T)
+    e = product_error(scale * (np.abs(q) @ np.abs(k).T), a.head_dim) + 4 * F32 * np.abs(s)
+    if a.softcap:
+        s = a.softcap * np.tanh(s / a.softcap)
+        e = e + (FAST_MATH if lean else 8 * F32) * np.abs(s)
+    away = slope * np.abs(np.arange(n)[:, None] + kv - n - np.arange(kv)[None, :])
+    s, e = s - away, e + 3 * F32 * (np.abs(s) + away)
+    s, e = np.where(sees, s, -np.inf), np.where(sees, e, 0.0)
+    extra = np.full((n, 1), -np.inf if sink is None else sink)
+    most = np.max(np.concatenate([s, extra], 1), 1, keepdims=True)
+    most = np.where(most == -np.inf, 0, most)
+    p = np.where(sees, np.exp(s - most), 0.0)
+    total = p.sum(1, keepdims=True) + np.exp(extra - most)
+    w = np.divide(p, total, out=np.zeros_like(p), where=total != 0)
+    y = w @ v
+    with np.errstate(divide="ignore"):
+        lse = np.log(total[:, 0]) + most[:, 0]
+    lse = np.where(total[:, 0] == 0, -np.inf, lse)
+    e = e + np.where(sees, F32 * (8 + 4 * np.abs(np.where(sees, s, 0)) + 4 * np.abs(most)), 0)
+    e_sink = 0 if sink is None else F32 * (8 + 4 * abs(sink) + 4 * np.abs(most)) * np.exp(extra - most) / total
+    size, mean = w @ np.abs(v), (w * e).sum(1, keepdims=True) + e_sink
+    rounded = UNIT[a.T] if lean else 0.0
+    y_error = (w * (e + rounded)) @ np.abs(v) + np.abs(y) * mean + product_error(size, kv)
+    above = np.where(total == 0, 1, total)
+    if lean:
+        y_error = y_error + (2.0**-25 if a.T == "f16" else LEAST) * (sees @ np.abs(v)) / above
+    if lean and getattr(a, "K", a.T) in ("e4m3", "i8"):
+        y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / above
+    lse_error = mean[:, 0] + F32 * (8 + 2 * np.log2(max(kv, 1)) + 4 * np.abs(most[:, 0]))
+    return y, lse, y_error, lse_error
+
+
 # ---- the error of plain ops -----------------------------------------------------------------------------------------------
 
 
@@ -430,54 +478,3 @@ def check_beside_parts(spec, device, case):
         error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
         assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
         assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"
-
-
-# ---- the reference ----------------------------------------------------------------------------------------------------------
-
-
-def gather(t, name, places):
-    """[keys, kv_heads, dim] of a sequence, scaled; 0 for keys that no query sees."""
-    seen = places[:, 0] >= 0
-    x = np.zeros((len(places), *t[name].shape[2:]))
-    x[seen] = t[name][places[seen, 0], places[seen, 1]]
-    if t.get(f"{name}_scale") is not None:
-        x[seen] *= t[f"{name}_scale"][places[seen, 0], places[seen, 1]][..., None]
-    return x
-
-
-def attend(q, k, v, sees, slope, sink, a):
-    """One head: y, lse, and how far each may be off. An error e of a score is a factor exp(e) of its weight; tensor cores
-    take weights rounded to T, of which f16 has none below 2^-25 and bf16 none below LEAST. 8-bit caches are multiplied in f16
-    for bf16 as well, whose small weights must not get lost: rows lift the largest to 2^15."""
-    n, kv = sees.shape
-    lean, scale = a.T != "f32", a.scale or 1 / np.sqrt(a.head_dim)
-    s = scale * (q @ k.T)
-    e = product_error(scale * (np.abs(q) @ np.abs(k).T), a.head_dim) + 4 * F32 * np.abs(s)
-    if a.softcap:
-        s = a.softcap * np.tanh(s / a.softcap)
-        e = e + (FAST_MATH if lean else 8 * F32) * np.abs(s)
-    away = slope * np.abs(np.arange(n)[:, None] + kv - n - np.arange(kv)[None, :])
-    s, e = s - away, e + 3 * F32 * (np.abs(s) + away)
-    s, e = np.where(sees, s, -np.inf), np.where(sees, e, 0.0)
-    extra = np.full((n, 1), -np.inf if sink is None else sink)
-    most = np.max(np.concatenate([s, extra], 1), 1, keepdims=True)
-    most = np.where(most == -np.inf, 0, most)
-    p = np.where(sees, np.exp(s - most), 0.0)
-    total = p.sum(1, keepdims=True) + np.exp(extra - most)
-    w = np.divide(p, total, out=np.zeros_like(p), where=total != 0)
-    y = w @ v
-    with np.errstate(divide="ignore"):
-        lse = np.log(total[:, 0]) + most[:, 0]
-    lse = np.where(total[:, 0] == 0, -np.inf, lse)
-    e = e + np.where(sees, F32 * (8 + 4 * np.abs(np.where(sees, s, 0)) + 4 * np.abs(most)), 0)
-    e_sink = 0 if sink is None else F32 * (8 + 4 * abs(sink) + 4 * np.abs(most)) * np.exp(extra - most) / total
-    size, mean = w @ np.abs(v), (w * e).sum(1, keepdims=True) + e_sink
-    rounded = UNIT[a.T] if lean else 0.0
-    y_error = (w * (e + rounded)) @ np.abs(v) + np.abs(y) * mean + product_error(size, kv)
-    above = np.where(total == 0, 1, total)
-    if lean:
-        y_error = y_error + (2.0**-25 if a.T == "f16" else LEAST) * (sees @ np.abs(v)) / above
-    if lean and getattr(a, "K", a.T) in ("e4m3", "i8"):
-        y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / above
-    lse_error = mean[:, 0] + F32 * (8 + 2 * np.log2(max(kv, 1)) + 4 * np.abs(most[:, 0]))
-    return y, lse, y_error, lse_error
