@@ -255,7 +255,7 @@ def draw(rng, t, a):
     """Lengths, page tables and numbers of a size that a softmax does something with."""
     batch, seen = a.batch, set()
     for name in ("q", "k", "v"):
-        size = np.std(np.where(np.isfinite(t[name]), t[name], 0)) if t[name].size else 1.0
+        size = np.sqrt(np.mean(np.where(np.isfinite(t[name]), t[name], 0) ** 2)) if t[name].size else 1.0
         t[name] = t[name] / max(size, 1e-30) * (1.0 if name != "q" else float(rng.choice([1.0, 1.0, 3.0, 0.3])))
     if rng.random() < 0.3:  # scores that grow along a sequence, or fall, or both: sums so far lose or keep all weight
         size = 4.0 ** (np.arange(a.page_size) / max(a.page_size - 1, 1) * 2 - 1)
