@@ -165,21 +165,15 @@ struct GroupNormHeldParams : GroupNormParams<T> {
   Divider per_image;        // units; there are fewer than 2^31 in all
   Divider run;              // vectors of a run
   uint32_t vectors, share;  // of a unit, of a block of its cluster
-  uint32_t blocks;          // of a cluster: 1 << blocks_shift
-  uint32_t blocks_shift;
-  int64_t y_step;  // from a thread's vector in y to its next; nchw: where a group is one run of memory
-
-  __device__ __forceinline__ const T* x_of(uint32_t unit) const {
-    const uint32_t image = per_image.divide(unit), of_image = unit - image * per_image.divisor;
-    return this->x + image * this->x_image + of_image * this->x_unit;
-  }
+  bool cluster;             // a unit has kGroupNormCluster blocks, not one
+  int64_t y_step;           // nhwc: from a thread's vector in y to its next
 };
 
 struct GroupNormScratch {
   GroupSums of_warp[kGroupNormLine][32];
-  GroupSums of_block[2][kGroupNormLine][kGroupNormMaxCluster];
+  GroupSums of_block[kGroupNormLine][kGroupNormCluster];
   float4 statistics[kGroupNormLine];
-  uint64_t arrived[2];  // the sums of all blocks of the cluster
+  uint64_t arrived;  // the sums of all blocks of the cluster
 };
 
 // The block, or cluster of blocks, of a unit. Block r has the vectors from r * share on, and its thread t every
@@ -190,78 +184,59 @@ struct GroupNormTeam {
   GroupNormScratch& scratch;
   const uint32_t rank = cluster_rank();
   const uint32_t begin = rank * p.share, end = min(p.vectors, begin + p.share);
-  uint32_t turn = 0;  // units so far
+  const bool many = kHasClusters && p.cluster;
+  // NOTE: the cluster's own number is computed in f32, and wrong for more than 2^24 blocks.
+  const uint32_t unit = many ? blockIdx.x / kGroupNormCluster : blockIdx.x;
+  const uint32_t image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
 
   __device__ __forceinline__ GroupNormTeam(const GroupNormHeldParams<T>& params, GroupNormScratch& s)
       : p(params), scratch(s) {
-    if (!kHasClusters || p.blocks == 1) return;
+    if (!many) return;
     if (threadIdx.x == 0) {
-      mbarrier_init(&scratch.arrived[0], 1);
-      mbarrier_init(&scratch.arrived[1], 1);
+      mbarrier_init(&scratch.arrived, 1);
       mbarrier_fence();
     }
     cluster_arrive_relaxed();
   }
-  // The first unit of this team. (The cluster's own number is computed in f32, and wrong for more than 2^24 blocks.)
-  __device__ __forceinline__ uint32_t first() const { return blockIdx.x >> p.blocks_shift; }
+  __device__ __forceinline__ const T* x() const { return p.x + image * p.x_image + of_image * p.x_unit; }
 
-  // base, rest and rstd of this thread's group, of the sums of all threads. between(): once all of the block's threads
-  // have come here, and before they wait for other blocks.
-  template <class Between>
-  __device__ __forceinline__ float4 statistics(GroupSums sums, const Between& between) {
-    const bool many = kHasClusters && p.blocks > 1;
+  // base, rest and rstd of this thread's group, of the sums of all threads.
+  __device__ __forceinline__ float4 statistics(GroupSums sums) const {
     const int lane = threadIdx.x % 32, warp = warp_index(), warps = blockDim.x / 32;
     sums.merge_lanes(p.group_bits);
     if (p.first_of_group(lane)) scratch.of_warp[p.group_of(lane)][warp] = sums;
-    if (many && turn == 0) cluster_wait();  // every block has begun, and has its barriers
+    if (many) cluster_wait();  // every block has begun, and has its barrier
     __syncthreads();
-    between();
 
-    // A warp for each group puts those of the warps together, then those of the blocks. Who sends the sums of the unit
-    // after the next one has seen everyone's of the next one, and they were sent after this unit's had been read.
-    GroupSums(&of_block)[kGroupNormLine][kGroupNormMaxCluster] = scratch.of_block[turn & 1];
-    uint64_t* arrived = &scratch.arrived[turn & 1];
+    // A warp for each group puts those of the warps together, then those of the blocks.
     for (int g = warp; g < p.together; g += warps) {
       const GroupSums all = GroupSums::merged(scratch.of_warp[g], warps);
       if (!many) {
         if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
-      } else if (lane < static_cast<int>(p.blocks)) {
-        cluster_store_async(reinterpret_cast<float4*>(&of_block[g][rank]), arrived, lane,
+      } else if (lane < kGroupNormCluster) {
+        cluster_store_async(reinterpret_cast<float4*>(&scratch.of_block[g][rank]), &scratch.arrived, lane,
                             make_float4(all.count, all.base, all.first, all.second));
       }
     }
     if (many && warp < p.together) {
-      if (threadIdx.x == 0) mbarrier_expect(arrived, p.blocks * p.together * sizeof(GroupSums));
-      mbarrier_wait(arrived, turn / 2 & 1);
+      if (threadIdx.x == 0) mbarrier_expect(&scratch.arrived, kGroupNormCluster * p.together * sizeof(GroupSums));
+      mbarrier_wait(&scratch.arrived, 0);
       for (int g = warp; g < p.together; g += warps) {
-        const GroupSums all = GroupSums::merged(of_block[g], p.blocks);
+        const GroupSums all = GroupSums::merged(scratch.of_block[g], kGroupNormCluster);
         if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
       }
     }
     __syncthreads();
-    ++turn;
     return scratch.statistics[p.group_of(lane)];
   }
 
-  // The results of this thread's vectors. kEven: they are p.y_step apart.
-  template <bool kEven, int K>
-  __device__ __forceinline__ void store(const GroupNormWords (&held)[K], const float4& statistics,
-                                        uint32_t unit) const {
-    const uint32_t image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
-    T* y = p.y + image * p.y_image + of_image * p.y_unit;
-    const uint32_t c = of_image * static_cast<uint32_t>(p.channels);
-    if (p.channel_runs)
-      store_as<true, kEven>(held, statistics, y, c);
-    else
-      store_as<false, true>(held, statistics, y, c);
-  }
-
- private:
-  template <bool kChannelRuns, bool kEven, int K>
-  __device__ __forceinline__ void store_as(const GroupNormWords (&held)[K], const float4& statistics, T* y0,
-                                           uint32_t c) const {
+  // The results of this thread's vectors.
+  template <bool kChannelRuns, int K>
+  __device__ __forceinline__ void store(const GroupNormWords (&held)[K], const float4& statistics) const {
     constexpr int V = kVec<T>;
     using Affine = GroupNormAffine<T, V, kChannelRuns>;
+    T* y0 = p.y + image * p.y_image + of_image * p.y_unit;
+    const uint32_t c = of_image * static_cast<uint32_t>(p.channels);
     const uint32_t mine = begin + threadIdx.x;
     uint32_t which = p.run.divide(mine);
     const uint32_t at = mine - which * p.run.divisor;
@@ -275,13 +250,13 @@ struct GroupNormTeam {
       if constexpr (kChannelRuns) {
         which = p.run.divide(i);
         affine = Affine(p, statistics, c + which);
+        y = y0 + which * p.y_run + (i - which * p.run.divisor) * V;
       }
-      if constexpr (!kEven) y = y0 + which * p.y_run + (i - which * p.run.divisor) * V;
       float f[V];
       group_norm_unpack<T>(hidden<1>(held[k]), f);
       affine.apply(statistics, f);
       store_whole(y, pack<T, V>(f));
-      if constexpr (kEven) y += p.y_step;
+      if constexpr (!kChannelRuns) y += p.y_step;
     }
   }
 };
@@ -294,7 +269,7 @@ __global__ void __launch_bounds__(1024) group_norm_held(const GroupNormHeldParam
   GroupNormTeam<T> team(p, scratch);
   pdl_wait();
   pdl_launch();
-  const T* x = p.x_of(team.first());
+  const T* x = team.x();
 
   // Every load is issued before any of them is used.
   GroupNormWords held[K];
@@ -312,8 +287,11 @@ __global__ void __launch_bounds__(1024) group_norm_held(const GroupNormHeldParam
     group_norm_unpack<T>(held[k], f);
     sums.add(f, k == 0);
   }
-  const float4 statistics = team.statistics(sums, [] {});
-  team.template store<false>(held, statistics, team.first());
+  const float4 statistics = team.statistics(sums);
+  if (p.channel_runs)
+    team.template store<true>(held, statistics);
+  else
+    team.template store<false>(held, statistics);
 }
 
 }  // namespace ek

@@ -1,11 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm on CUDA: y = (x - mean) * rstd * weight[c] + bias[c], mean and rstd of each (image, group), in f32.
-// bulk: persistent clusters, x comes some units ahead (up to 2 MB). cluster, vec: the unit in the registers of a cluster (up
-// to 1 MB) or of a block; x is read once by all three.
+// cluster, vec: the unit in the registers of a cluster (up to 1 MB) or of a block (up to 128 KB); x is read once.
 // split: groups of any size, x is read twice: 3/2 of the bytes. The last is the same, element by element.
-#include "cuda/tensor_map.h"
 #include "dispatch/ops_gen.h"
-#include "ops/norm/group_norm_bulk.cuh"
 #include "ops/norm/group_norm_split.cuh"
 
 namespace ek {
@@ -67,20 +64,19 @@ static Params group_norm_params(const GroupNormArgs& a, const GroupNormUnits& un
   return p;
 }
 
-// ---- bulk, cluster and vec: the unit in registers --------------------------------------------------------------------
+// ---- cluster and vec: the unit in registers --------------------------------------------------------------------------
 
 static GroupNormUnits group_vectors(const GroupNormArgs& a) { return group_norm_units(a, 16 / dtype_bytes(a.T)); }
 static int64_t held_run(const GroupNormArgs& a) { return is_nchw(a) ? 1 : group_vectors(a).run; }
 
-template <class Params>
-static Params group_norm_held_params(const GroupNormArgs& a, const NormConfig& config) {
+template <class T>
+static GroupNormHeldParams<T> group_norm_held_params(const GroupNormArgs& a, const NormConfig& config) {
   const GroupNormUnits units = group_vectors(a);
-  Params p = group_norm_params<Params>(a, units);
+  auto p = group_norm_params<GroupNormHeldParams<T>>(a, units);
   p.per_image = Divider(p.units);
   p.run = Divider(units.run);
-  p.blocks = static_cast<uint32_t>(config.cluster);
-  while (1u << p.blocks_shift < p.blocks) ++p.blocks_shift;
-  p.y_step = is_nchw(a) ? config.threads * (16 / dtype_bytes(a.T)) : config.threads / units.run * p.y_run;
+  p.cluster = config.cluster > 1;
+  p.y_step = config.threads / units.run * p.y_run;
   p.vectors = static_cast<uint32_t>(units.accesses);
   p.share = static_cast<uint32_t>(group_norm_share(units.accesses, held_run(a), config.cluster));
   return p;
@@ -88,108 +84,34 @@ static Params group_norm_held_params(const GroupNormArgs& a, const NormConfig& c
 
 static const char* not_held(const GroupNormArgs& a) {
   if (group_norm_width(a) * dtype_bytes(a.T) != 16) return "runs of a group are not whole, aligned 16-byte vectors";
-  return a.batch * a.groups <= 0x7fffffff / 8 && a.channels <= 0x7fffffff ? nullptr : "too many groups or channels";
+  return a.batch * a.groups <= 0x7fffffff / kGroupNormCluster && a.channels <= 0x7fffffff
+             ? nullptr
+             : "too many groups or channels";
 }
 
-static NormConfig bulk_config(const GroupNormArgs& a, const Device& device) {
-  return group_norm_bulk_config(group_vectors(a).accesses, held_run(a), device);
+static NormConfig cluster_config(const GroupNormArgs& a) {
+  return group_norm_cluster_config(group_vectors(a).accesses, held_run(a));
 }
-
-// nhwc: what the copy engine takes as a stride. A stride of 0 or a negative one it does not.
-static bool strides_map(const GroupNormArgs& a) {
-  for (int d = 0; d < 2; ++d)
-    if (a.x.shape[d] > 1 && (a.x.stride[d] < a.channels || a.x.stride[d] * dtype_bytes(a.T) >= int64_t{1} << 40))
-      return false;
-  return a.positions < 0x7fffffff && a.batch < 0x7fffffff;
-}
-
-static const char* why_not_bulk(const GroupNormArgs& a, const Device& device) {
-  if (const char* why = not_held(a)) return why;
-  if (group_vectors(a).accesses <= kGroupNormClusterFrom) return "groups fit in the registers of a block";
-  if (!bulk_config(a, device).threads) return "groups are larger than a cluster's registers, or of an odd width";
-  if (is_nchw(a) && group_channels(a) > 1 && (a.x.stride[1] != a.positions || a.y.stride[1] != a.positions))
-    return "groups are not one run of memory";
-  if (!is_nchw(a) && !strides_map(a)) return "strides that the copy engine does not take";
-  return nullptr;
-}
-
-// A GPU may have no room for a cluster of more than 8 blocks. That is known at the first launch only, and such calls then go
-// another way.
-static size_t split_workspace(const GroupNormArgs& a, const Device& device);
-static ek_status group_norm_cuda_split(const GroupNormArgs& a, const Launch& l);
-
-static size_t bulk_workspace(const GroupNormArgs& a, const Device& device) {
-  return bulk_config(a, device).cluster > 8 ? split_workspace(a, device) : 0;
-}
-
-template <class T>
-static ek_status group_norm_bulk_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
-  auto p = group_norm_held_params<GroupNormBulkParams<T>>(a, config);
-  p.slots = config.stages;
-  CUtensorMap map = {};
-  if (!is_nchw(a)) {
-    // In 16-bit numbers, whatever T is.
-    constexpr int kNumbers = static_cast<int>(sizeof(T)) / 2;
-    p.box_rows = group_norm_box_rows(config.threads, held_run(a));
-    p.box_x = static_cast<int>(p.channels * kNumbers);
-    TensorBox box = {p.x,       EK_DTYPE_F16,       a.channels * kNumbers, a.positions,
-                     a.batch,   p.x_run * kNumbers, p.x_image * kNumbers,  p.box_x,
-                     p.box_rows};
-    box.once = box.dense = true;
-    if (!make_tensor_map(box, &map))
-      return fail(l.context, EK_STATUS_CUDA, "group_norm_cuda_bulk: the driver refused a tensor map");
-  }
-
-  Grid grid;
-  grid.blocks = dim3(config.cluster);
-  grid.threads = dim3(config.threads);
-  grid.smem = size_t{16} * config.threads * config.stages;
-  grid.cluster = config.cluster;
-  if (const ek_status status = allow_smem(l, group_norm_bulk<T>, grid.smem)) return status;
-  if (grid.cluster > 8)
-    if (const ek_status status = allow_large_cluster(l, group_norm_bulk<T>)) return status;
-  // The GPU's answer, for each number of warps and of blocks, and for which device it was, plus 1.
-  static std::atomic<uint32_t> known[33][kGroupNormMaxCluster + 1];
-  std::atomic<uint32_t>& of_grid = known[config.threads / 32][config.cluster];
-  const uint32_t device = static_cast<uint32_t>(l.device.id.id) + 1;
-  uint32_t clusters = of_grid.load(std::memory_order_relaxed);
-  if (clusters >> 16 != device) {
-    clusters = device << 16 | static_cast<uint32_t>(resident_clusters(group_norm_bulk<T>, grid));
-    of_grid.store(clusters, std::memory_order_relaxed);
-  }
-  clusters &= 0xffff;
-  if (clusters == 0) return group_norm_cuda_split(a, l);
-  if (clusters > p.count) clusters = static_cast<uint32_t>(p.count);
-  p.clusters = clusters;
-  grid.blocks = dim3(clusters * config.cluster);
-  return launch(l, group_norm_bulk<T>, grid, p, map);
-}
-
-static ek_status group_norm_cuda_bulk(const GroupNormArgs& a, const Launch& l) {
-  const NormConfig config = bulk_config(a, l.device);
-  return with_float(a.T,
-                    [&](auto type) { return group_norm_bulk_launch<typename decltype(type)::type>(a, config, l); });
+static NormConfig block_config(const GroupNormArgs& a) {
+  return group_norm_block_config(group_vectors(a).accesses, held_run(a));
 }
 
 static const char* why_not_cluster(const GroupNormArgs& a, const Device&) {
   if (const char* why = not_held(a)) return why;
-  if (group_vectors(a).accesses <= kGroupNormClusterFrom) return "groups fit in the registers of a block";
-  return group_norm_cluster_config(group_vectors(a).accesses, held_run(a)).threads
-             ? nullptr
-             : "groups are larger than a cluster's registers, or of an odd width";
+  if (cluster_config(a).threads) return nullptr;
+  return block_config(a).threads ? "groups fit in the registers of a block"
+                                 : "groups are larger than a cluster's registers, or of an odd width";
 }
 
 static const char* why_not_vec(const GroupNormArgs& a, const Device&) {
   if (const char* why = not_held(a)) return why;
-  return group_norm_block_config(group_vectors(a).accesses, held_run(a)).threads
-             ? nullptr
-             : "groups are larger than a block's registers, or of an odd width";
+  return block_config(a).threads ? nullptr : "groups are larger than a block's registers, or of an odd width";
 }
 
 static ek_status group_norm_held_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
   return with_float(a.T, [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto p = group_norm_held_params<GroupNormHeldParams<T>>(a, config);
+    const auto p = group_norm_held_params<T>(a, config);
     Grid grid;
     grid.blocks = dim3(static_cast<unsigned>(p.count * config.cluster));
     grid.threads = dim3(config.threads);
@@ -201,11 +123,11 @@ static ek_status group_norm_held_launch(const GroupNormArgs& a, const NormConfig
 }
 
 static ek_status group_norm_cuda_cluster(const GroupNormArgs& a, const Launch& l) {
-  return group_norm_held_launch(a, group_norm_cluster_config(group_vectors(a).accesses, held_run(a)), l);
+  return group_norm_held_launch(a, cluster_config(a), l);
 }
 
 static ek_status group_norm_cuda_vec(const GroupNormArgs& a, const Launch& l) {
-  return group_norm_held_launch(a, group_norm_block_config(group_vectors(a).accesses, held_run(a)), l);
+  return group_norm_held_launch(a, block_config(a), l);
 }
 
 // ---- split and the catch-all: two passes -----------------------------------------------------------------------------
@@ -267,7 +189,6 @@ static ek_status group_norm_cuda(const GroupNormArgs& a, const Launch& l) {
 }
 
 const Kernel<GroupNormArgs> kGroupNormCuda[] = {
-    {"group_norm_cuda_bulk", sm(90), why_not_bulk, group_norm_cuda_bulk, bulk_workspace},
     {"group_norm_cuda_cluster", sm(90), why_not_cluster, group_norm_cuda_cluster},
     {"group_norm_cuda_vec", sm(75), why_not_vec, group_norm_cuda_vec},
     {"group_norm_cuda_split", sm(75), why_not_split, group_norm_cuda_split, split_workspace},

@@ -230,55 +230,16 @@ constexpr NormConfig group_norm_block_config(int64_t vectors, int64_t run) {
   return {};
 }
 
-// Larger units go to a cluster where there are clusters, so that a few of them use all SMs: above 16 KB.
-constexpr int kGroupNormClusterFrom = 1024;
-// Threads of a block, until the cluster has its full number of blocks. With four blocks an SM, one of them waits for
-// memory while another computes or stores.
-constexpr int kGroupNormClusterThreads = 256;
-constexpr int kGroupNormMaxCluster = 16;  // of the bulk kernel; more than 8 is more than every GPU has
+// In a cluster, where there are clusters: up to 1 MB. 8 blocks, the most that every GPU has, are the best number from 128 KB
+// on, in blocks of as few as 128 threads (16x512x4096: 38.7 us; 4 blocks 39.4, one 43.4). One block is best at 40 and 80 KB
+// (16x640x1024: 14.9 us; 2 blocks 15.3). Not measured between: 8 blocks as soon as that
+// takes 128 threads of each. Numbers behind this: docs/measured-facts.md.
+constexpr int kGroupNormCluster = 8;
+constexpr int kGroupNormClusterFrom = 6144;  // vectors, 96 KB: what 8 blocks of 96 threads hold
 
-constexpr NormConfig group_norm_cluster_config(int64_t vectors, int64_t run, int max_cluster = 8) {
-  if (vectors <= kGroupNormClusterFrom) return {};
-  for (int cluster = 2; cluster <= max_cluster; cluster *= 2) {
-    const NormConfig c = group_norm_config(vectors, run, cluster, 8, cluster < 8 ? kGroupNormClusterThreads : 1024);
-    if (c.threads) return c;
-  }
-  return {};
-}
-
-// The same units, or up to 2 MB, through a ring of slots in shared memory. A slot has a vector for each thread; there are
-// some more than a unit takes, so that loads are in flight all the time.
-constexpr int kGroupNormMaxSlots = 16;
-constexpr int kGroupNormMoreSlots = 3;
-constexpr int kGroupNormStaticSmem = 9 * 1024;  // of a block at most
-constexpr int kGroupNormMaxBlocks = 6;          // of an SM: more would be left with small rings
-constexpr int kGroupNormBox = 256;              // positions and 16-bit numbers of a position at most
-
-constexpr NormConfig group_norm_with_slots(NormConfig c, const Device& device) {
-  c.blocks_per_sm = 1024 / c.threads < kGroupNormMaxBlocks ? 1024 / c.threads : kGroupNormMaxBlocks;
-  // Each block also has 1 KB of the system's.
-  const int64_t share = (device.smem_per_block + 1024) / c.blocks_per_sm - 1024 - kGroupNormStaticSmem;
-  const int64_t slots = share / (16 * c.threads);
-  c.stages = static_cast<int>(slots < kGroupNormMaxSlots ? slots : kGroupNormMaxSlots);
-  return c;
-}
-
-constexpr NormConfig group_norm_bulk_config(int64_t vectors, int64_t run, const Device& device) {
-  NormConfig c = group_norm_cluster_config(vectors, run, kGroupNormMaxCluster);
-  if (!c.threads || run * 8 > kGroupNormBox) return {};
-  c = group_norm_with_slots(c, device);
-  return c.stages >= norm_ceil_div(group_norm_share(vectors, run, c.cluster), c.threads) + kGroupNormMoreSlots
-             ? c
-             : NormConfig{};
-}
-
-// nhwc: positions of a box, of which a slot has one or more. Boxes begin at multiples of 128 bytes in shared memory.
-constexpr int group_norm_box_rows(int threads, int64_t run) {
-  const int64_t rows = threads / run;
-  for (int64_t boxes = 1; boxes <= rows; ++boxes)
-    if (rows % boxes == 0 && rows / boxes <= kGroupNormBox && rows / boxes * run % 8 == 0)
-      return static_cast<int>(rows / boxes);
-  return 0;
+constexpr NormConfig group_norm_cluster_config(int64_t vectors, int64_t run) {
+  if (vectors <= kGroupNormClusterFrom && group_norm_block_config(vectors, run).threads) return {};
+  return group_norm_config(vectors, run, kGroupNormCluster, 8, 1024);
 }
 
 // Larger units are cut into parts, a block for each in each of two passes: at least 8 accesses for each of a block's

@@ -40,8 +40,11 @@ SPEC = Spec(
     variants=[{"layout": "nhwc"}, {"groups": 4, "eps": 1e-2}, {"groups": 1}, {"groups": 5, "layout": "nhwc"}],
     dims=dims,
     sizes=SIZES,
-    # More than 16 KB of a group in any dtype go to a cluster of blocks.
-    probes=[{"n": 8200, "variant": {"groups": 4}}, {"n": 528, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}}],
+    # More than 96 KB of a group, or of neighbouring groups, go to a cluster of blocks in any dtype.
+    probes=[
+        {"n": 12296, "i": 3, "variant": {"groups": 2}},
+        {"n": 776, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+    ],
 )
 
 
