@@ -44,7 +44,7 @@ bool make_tensor_map(const TensorBox& box, CUtensorMap* map_out) {
   const cuuint32_t extent[4] = {static_cast<cuuint32_t>(box.box_x), static_cast<cuuint32_t>(box.box_y), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
   return encode(map_out, type, box.size_w ? 4 : 3, const_cast<void*>(box.data), sizes, strides, extent, steps,
-                CU_TENSOR_MAP_INTERLEAVE_NONE, box.dense ? CU_TENSOR_MAP_SWIZZLE_NONE : swizzle_of(box.box_x * bytes),
+                CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box.box_x * bytes),
                 box.once ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }

@@ -98,24 +98,6 @@ ek_status allow_large_cluster(const Launch& l, Kernel* kernel) {
   return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "clusters of a kernel");
 }
 
-// How many clusters of this grid's the GPU holds at once, after allow_smem() and allow_large_cluster(); 0: it cannot tell.
-template <class Kernel>
-int resident_clusters(Kernel* kernel, const Grid& grid) {
-  cudaLaunchAttribute attribute;
-  attribute.id = cudaLaunchAttributeClusterDimension;
-  attribute.val.clusterDim.x = grid.cluster;
-  attribute.val.clusterDim.y = 1;
-  attribute.val.clusterDim.z = 1;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid.blocks;
-  config.blockDim = grid.threads;
-  config.dynamicSmemBytes = grid.smem;
-  config.attrs = &attribute;
-  config.numAttrs = 1;
-  int clusters = 0;
-  return cudaOccupancyMaxActiveClusters(&clusters, kernel, &config) == cudaSuccess ? clusters : 0;
-}
-
 // Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.
 inline unsigned grid_blocks(int64_t work, int64_t per_block) {
   const int64_t blocks = (work + per_block - 1) / per_block;
