@@ -40,8 +40,8 @@ class GemmSm90Epilogue {
   static constexpr int kCols = Tile::kWgCols;
   using Acc = float[kParts][kCols / 2];
 
-  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, const GemmPlace<Tile>& place,
-                              int worker)
+  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg,
+                              const typename Tile::Place& place, int worker)
       : p_(p), smem_(smem), wg_(wg), thread_(threadIdx.x % 128), place_(place), worker_(worker) {
     staging_ = smem.staging + wg * Tile::kStagingBytes;
     bias_ = smem.bias + wg * kCols;
@@ -535,7 +535,7 @@ class GemmSm90Epilogue {
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
   const int wg_, thread_;
-  const GemmPlace<Tile> place_;
+  const typename Tile::Place place_;
   const int worker_;
   char* staging_;
   float* bias_;
