@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans and schedules of the Hopper products: every k block of every tile is computed exactly once, pieces find each other,
-// and no plan asks for more than the device has.
+// blocks of a cluster serve each other, and no plan asks for more than the device has.
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -96,6 +96,38 @@ void schedules() {
             every_block_once(s);
           }
         }
+}
+
+// Every block gets each part of its operands once, and reports to those who loaded them, once each.
+template <GemmShare kShare>
+void places() {
+  using Place = GemmPlace<gemm_share_rows(kShare), gemm_share_cols(kShare)>;
+  CHECK_EQ(Place::kBlocks, gemm_sharing(kShare));
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    const Place place = Place::of(rank);
+    CHECK_EQ(place.rank(), rank);
+    uint32_t loaders = 0, a_from = 0, b_from = 0, a_parts = 0, b_parts = 0;
+    for (int i = 0; i < Place::kReaders; ++i) {
+      CHECK(!(loaders >> place.loader(i) & 1));
+      loaders |= 1u << place.loader(i);
+    }
+    for (uint32_t from = 0; from < 8; ++from) {
+      const Place other = Place::of(from);
+      if (other.sharing_a() >> rank & 1) {
+        CHECK(other.slice == place.slice && other.row == place.row && !(a_parts >> other.col & 1));
+        a_from |= 1u << from;
+        a_parts |= 1u << other.col;
+      }
+      if (other.sharing_b() >> rank & 1) {
+        CHECK(other.slice == place.slice && other.col == place.col && !(b_parts >> other.row & 1));
+        b_from |= 1u << from;
+        b_parts |= 1u << other.row;
+      }
+    }
+    CHECK_EQ(a_parts, (1u << Place::kCols) - 1);
+    CHECK_EQ(b_parts, (1u << Place::kRows) - 1);
+    CHECK_EQ(loaders, a_from | b_from);
+  }
 }
 
 void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster, int blocks_per_sm) {
@@ -228,6 +260,12 @@ void refusals() {
 
 int main() {
   schedules();
+  places<GemmShare::kNone>();
+  places<GemmShare::kB>();
+  places<GemmShare::kA>();
+  places<GemmShare::kBoth>();
+  places<GemmShare::kBoth4x2>();
+  places<GemmShare::kBoth2x4>();
   plans();
   choices();
   every_tile_tested();

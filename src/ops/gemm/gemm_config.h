@@ -10,12 +10,12 @@
 
 namespace ek {
 
-// What the blocks of a cluster have in common: nothing (no cluster), two of them the tile of b, two the tile of a, or four
-// of them, two by two, one of each.
-enum class GemmShare { kNone, kB, kA, kBoth };
-constexpr bool gemm_shares_a(GemmShare s) { return s == GemmShare::kA || s == GemmShare::kBoth; }
-constexpr bool gemm_shares_b(GemmShare s) { return s == GemmShare::kB || s == GemmShare::kBoth; }
-constexpr int gemm_sharing(GemmShare s) { return (gemm_shares_a(s) ? 2 : 1) * (gemm_shares_b(s) ? 2 : 1); }
+// What the blocks of a cluster have in common. The digits are the rows and columns of its tiles: those in a column
+// share b's tile, those in a row share a's.
+enum class GemmShare { kNone = 11, kB = 21, kA = 12, kBoth = 22, kBoth4x2 = 42, kBoth2x4 = 24 };
+constexpr int gemm_share_rows(GemmShare s) { return static_cast<int>(s) / 10; }
+constexpr int gemm_share_cols(GemmShare s) { return static_cast<int>(s) % 10; }
+constexpr int gemm_sharing(GemmShare s) { return gemm_share_rows(s) * gemm_share_cols(s); }
 // What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
 enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
@@ -67,7 +67,7 @@ struct GemmSwapTile {
   GemmGroups groups;
   int blocks;
   GemmShare share = GemmShare::kNone;
-  constexpr int m() const { return cols * (gemm_shares_a(share) ? 2 : 1); }  // rows of a that blocks which share b take
+  constexpr int m() const { return cols * gemm_share_cols(share); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
     {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
@@ -146,7 +146,7 @@ constexpr float kGemmClusterCycles = 960;       // until the blocks of a cluster
 constexpr float kGemmStoreCycles = 16 / 128.f;  // for an element of a tile
 constexpr float kGemmL2BytesPerCycle = 53.5f;   // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 54.7f;   // into one SM, what others asked for included
-constexpr float kGemmFourBytesPerCycle = 63;    // the same in a cluster of four
+constexpr float kGemmFourBytesPerCycle = 63;    // the same in a cluster of four or more
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
@@ -157,23 +157,23 @@ constexpr int kGemmSwapRingBytes = 65536;
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  const int pair_rows = gemm_shares_b(t.share) ? 2 : 1, pair_cols = gemm_shares_a(t.share) ? 2 : 1;
-  const int cluster = pair_rows * pair_cols;
+  const int share_rows = gemm_share_rows(t.share), share_cols = gemm_share_cols(t.share);
+  const int cluster = share_rows * share_cols;
   GemmPlan plan;
   plan.tile = tile;
-  plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * pair_rows),
-                               gemm_ceil(t.turned ? c.m : c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * share_rows),
+                               gemm_ceil(t.turned ? c.m : c.n, t.cols * share_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  // Clusters of four do not fill the parts of the GPU that they must lie in: 30 of them were on an H200's 132 SMs.
+  // Large clusters do not fill the parts of the GPU that they must lie in: 30 of four blocks were on an H200's 132 SMs.
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
-  const int64_t room = cluster == 4 ? device.processors * 10 / 44 : device.processors / cluster;
+  const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
-  const float came = 128.f * (t.rows + t.cols) / (cluster == 4 ? kGemmFourBytesPerCycle : kGemmSmBytesPerCycle);
+  const float asked = 128.f * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmFourBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
