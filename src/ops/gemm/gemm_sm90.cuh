@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm on Hopper: d = epilogue(a b), 16-bit inputs, f32 sums in registers. In each block a producer warp fills a ring of
-// tiles by TMA, two warpgroups multiply them (wgmma) and store. The pieces:
+// gemm on Hopper: d = epilogue(a b), 16-bit inputs, f32 sums in registers. In each block two producer warps, one for
+// each operand, fill a ring of tiles by TMA; two warpgroups multiply them (wgmma) and store. The pieces:
 //   gemm_schedule.h        which worker computes which part of which tile
 //   gemm_sm90.cuh          the ring and the main loop (here)
 //   gemm_sm90_epilogue.cuh from the accumulators to d
