@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plans and schedules of the Hopper products: every k block of every tile is computed exactly once, pieces find each other,
-// and no plan asks for more than the device has.
+// blocks of a cluster serve each other, and no plan asks for more than the device has.
 #include <cstdint>
 #include <initializer_list>
 #include <vector>
@@ -98,6 +98,37 @@ void schedules() {
         }
 }
 
+// Every block gets each part of its operands once, and reports to those who loaded them, once each.
+template <int kRows, int kCols>
+void places() {
+  using Place = GemmPlace<kRows, kCols>;
+  for (uint32_t rank = 0; rank < 8; ++rank) {
+    const Place place = Place::of(rank);
+    CHECK_EQ(place.rank(), rank);
+    uint32_t loaders = 0, a_from = 0, b_from = 0, a_parts = 0, b_parts = 0;
+    for (int i = 0; i < Place::kReaders; ++i) {
+      CHECK(!(loaders >> place.loader(i) & 1));
+      loaders |= 1u << place.loader(i);
+    }
+    for (uint32_t from = 0; from < 8; ++from) {
+      const Place other = Place::of(from);
+      if (other.sharing_a() >> rank & 1) {
+        CHECK(other.slice == place.slice && other.row == place.row && !(a_parts >> other.col & 1));
+        a_from |= 1u << from;
+        a_parts |= 1u << other.col;
+      }
+      if (other.sharing_b() >> rank & 1) {
+        CHECK(other.slice == place.slice && other.col == place.col && !(b_parts >> other.row & 1));
+        b_from |= 1u << from;
+        b_parts |= 1u << other.row;
+      }
+    }
+    CHECK_EQ(a_parts, (1u << Place::kCols) - 1);
+    CHECK_EQ(b_parts, (1u << Place::kRows) - 1);
+    CHECK_EQ(loaders, a_from | b_from);
+  }
+}
+
 void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster, int blocks_per_sm) {
   const GemmSchedule& s = plan.schedule;
   CHECK(s.workers >= 1 && s.split >= 1 && s.split <= 8);
@@ -142,6 +173,23 @@ void choices() {
   CHECK(gemm_sm90_plan(linear(1024, 1024, 1024), device).schedule.workers >= 64);
   CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
   CHECK(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split > 1);
+  const auto tile = [&](int64_t m, int64_t n, int64_t k) {
+    return kGemmTiles[gemm_sm90_plan(linear(m, n, k), device).tile].name;
+  };
+  CHECK_TEXT(tile(1024, 1024, 1024), "128x64, one group");
+  CHECK_TEXT(tile(128, 6144, 4096), "64x96, one group");
+  CHECK_TEXT(tile(512, 10240, 8192), "128x160");
+  CHECK_TEXT(tile(729, 4304, 1152), "128x224");
+  CHECK_TEXT(tile(2048, 2112, 7168), "192x192");
+  CHECK_TEXT(tile(2048, 4096, 4096), "128x128 ping-pong");
+  CHECK_TEXT(tile(256, 57344, 8192), "128x128 ping-pong");
+  CHECK_TEXT(tile(2187, 1152, 1152), "turned 128x160");
+  CHECK_TEXT(tile(9477, 1152, 1152), "turned 128x224");
+  // Rows that begin off L2's lines: what asks for little wins. All clusters of eight that fit are taken.
+  CHECK_TEXT(tile(729, 1152, 4304), "turned 64x128, eights");
+  CHECK_EQ(gemm_sm90_plan(linear(729, 1152, 4304), device).schedule.workers, 15);
+  CHECK_TEXT(tile(2187, 1152, 4304), "128x192");
+  CHECK_TEXT(tile(9477, 1152, 4304), "turned 128x224");
   // One wave of tiles as high as that takes.
   const auto height = [&](int64_t m, int64_t n, int64_t k) {
     return kGemmSwapTiles[gemm_sm90_swap_plan(linear(m, n, k), device).tile].rows;
@@ -158,12 +206,12 @@ void choices() {
 // The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
 void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
-      {72, 72, 1032},    {72, 72, 4104},    {392, 1152, 4104},  {136, 4304, 200},  {136, 4304, 520},  {136, 10240, 200},
-      {5, 4104, 64},     {5, 12288, 64},    {13, 4104, 64},     {13, 12288, 136},  {30, 4104, 64},    {60, 4104, 64},
-      {60, 5000, 64},    {30, 18000, 64},   {5, 34000, 64},     {13, 34000, 64},   {60, 18000, 64},   {30, 28672, 64},
-      {30, 34000, 64},   {60, 28672, 64},   {60, 34000, 64},    {392, 1032, 1032}, {520, 3584, 520},  {392, 1544, 2056},
-      {1160, 2112, 520}, {2056, 1544, 520}, {2056, 1544, 200},  {2056, 2112, 520}, {776, 4096, 1032}, {72, 28000, 520},
-      {520, 4304, 1032}, {2048, 4096, 72},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520}};
+      {72, 72, 1032},    {72, 72, 5128},    {392, 1152, 5128}, {136, 4304, 72},    {136, 4304, 520},  {136, 10240, 264},
+      {5, 4104, 64},     {5, 12288, 64},    {13, 4104, 64},    {13, 12288, 136},   {30, 4104, 64},    {60, 4104, 64},
+      {60, 5000, 64},    {30, 18000, 64},   {5, 34000, 64},    {13, 34000, 64},    {60, 18000, 64},   {30, 28672, 64},
+      {30, 34000, 64},   {60, 28672, 64},   {60, 34000, 64},   {392, 1032, 1032},  {520, 3584, 520},  {392, 1544, 2056},
+      {1160, 2112, 520}, {1288, 2112, 264}, {2056, 1544, 520}, {2056, 1544, 200},  {2056, 2112, 520}, {776, 4096, 1032},
+      {72, 28000, 520},  {520, 4304, 1032}, {2048, 4096, 72},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false;
@@ -228,6 +276,12 @@ void refusals() {
 
 int main() {
   schedules();
+  places<1, 1>();
+  places<2, 1>();
+  places<1, 2>();
+  places<2, 2>();
+  places<4, 2>();
+  places<2, 4>();
   plans();
   choices();
   every_tile_tested();

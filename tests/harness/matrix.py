@@ -33,16 +33,16 @@ SHAPES = {
 # Sizes at which an H200 takes each tile that there is, with weights stored as linear layers have them: one tile to a block,
 # several, k cut, and tiles cut between blocks. (tests/core/test_gemm_config.cpp sees to it that none is missing.)
 TILES = [
-    (72, 72, 1032), (72, 72, 4104), (392, 1152, 4104), (136, 4304, 200), (136, 4304, 520), (136, 10240, 200),
+    (72, 72, 1032), (72, 72, 5128), (392, 1152, 5128), (136, 4304, 72), (136, 4304, 520), (136, 10240, 264),
     (5, 4104, 64), (5, 12288, 64), (13, 4104, 64), (13, 12288, 136), (30, 4104, 64), (60, 4104, 64),
     (60, 5000, 64), (30, 18000, 64), (5, 34000, 64), (13, 34000, 64), (60, 18000, 64), (30, 28672, 64),
     (30, 34000, 64), (60, 28672, 64), (60, 34000, 64), (392, 1032, 1032), (520, 3584, 520),
-    (392, 1544, 2056), (1160, 2112, 520), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
+    (392, 1544, 2056), (1160, 2112, 520), (1288, 2112, 264), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
     (776, 4096, 1032), (72, 28000, 520), (520, 4304, 1032), (2048, 4096, 72), (1024, 4096, 4104), (5, 34000, 520), (60, 34000, 520),
 ]  # fmt: skip
 # Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
 PROBES = [
-    {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 4104), "strides": "columns:b", "presence": ()},
+    {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 5128), "strides": "columns:b", "presence": ()},
 ]  # fmt: skip
 OTHERS = [(392, 1152, 264), (2056, 1544, 200)]  # the same for the other layouts
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too

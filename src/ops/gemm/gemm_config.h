@@ -10,12 +10,12 @@
 
 namespace ek {
 
-// What the blocks of a cluster have in common: nothing (no cluster), two of them the tile of b, two the tile of a, or four
-// of them, two by two, one of each.
-enum class GemmShare { kNone, kB, kA, kBoth };
-constexpr bool gemm_shares_a(GemmShare s) { return s == GemmShare::kA || s == GemmShare::kBoth; }
-constexpr bool gemm_shares_b(GemmShare s) { return s == GemmShare::kB || s == GemmShare::kBoth; }
-constexpr int gemm_sharing(GemmShare s) { return (gemm_shares_a(s) ? 2 : 1) * (gemm_shares_b(s) ? 2 : 1); }
+// What the blocks of a cluster have in common. The digits are the rows and columns of its tiles: those in a column
+// share b's tile, those in a row share a's.
+enum class GemmShare { kNone = 11, kB = 21, kA = 12, kBoth = 42 };
+constexpr int gemm_share_rows(GemmShare s) { return static_cast<int>(s) / 10; }
+constexpr int gemm_share_cols(GemmShare s) { return static_cast<int>(s) % 10; }
+constexpr int gemm_sharing(GemmShare s) { return gemm_share_rows(s) * gemm_share_cols(s); }
 // What the two warpgroups of a block divide: the rows of a tile, its columns, or the tiles (each takes every other one).
 enum class GemmGroups { kRows, kCols, kTurns };
 // How the accumulators leave: see gemm_sm90_epilogue.cuh.
@@ -32,20 +32,20 @@ struct GemmTileInfo {
   bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.89f, false},
-    {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
-    {"128x224, a shared", 128, 224, GemmGroups::kRows, GemmShare::kA, false, 0.88f, false},
-    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.88f, false},
+    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.85f, false},
+    {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
+    {"128x224, a shared", 128, 224, GemmGroups::kRows, GemmShare::kA, false, 0.86f, false},
+    {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
     {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
     {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true},
-    {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.87f, true},
-    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.71f, false},
+    {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, true},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.80f, false},
     {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
-    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.84f, false},
-    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.725f, false},
-    {"turned 64x128, fours", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
+    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
+    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
+    {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -67,7 +67,7 @@ struct GemmSwapTile {
   GemmGroups groups;
   int blocks;
   GemmShare share = GemmShare::kNone;
-  constexpr int m() const { return cols * (gemm_shares_a(share) ? 2 : 1); }  // rows of a that blocks which share b take
+  constexpr int m() const { return cols * gemm_share_cols(share); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
     {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
@@ -141,12 +141,13 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 // In 32 bits, which the sizes that can be planned fit into: several times faster than in 64.
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
-constexpr float kGemmFixedCycles = 2040;        // launch, first loads, last stores
-constexpr float kGemmClusterCycles = 960;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 16 / 128.f;  // for an element of a tile
-constexpr float kGemmL2BytesPerCycle = 53.5f;   // asked for by one SM while all of them load
-constexpr float kGemmSmBytesPerCycle = 54.7f;   // into one SM, what others asked for included
-constexpr float kGemmFourBytesPerCycle = 63;    // the same in a cluster of four
+// Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
+constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
+constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
+constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
+constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
+constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
@@ -157,27 +158,29 @@ constexpr int kGemmSwapRingBytes = 65536;
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  const int pair_rows = gemm_shares_b(t.share) ? 2 : 1, pair_cols = gemm_shares_a(t.share) ? 2 : 1;
-  const int cluster = pair_rows * pair_cols;
+  const int share_rows = gemm_share_rows(t.share), share_cols = gemm_share_cols(t.share);
+  const int cluster = share_rows * share_cols;
   GemmPlan plan;
   plan.tile = tile;
-  plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * pair_rows),
-                               gemm_ceil(t.turned ? c.m : c.n, t.cols * pair_cols), c.batch, gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * share_rows),
+                               gemm_ceil(t.turned ? c.m : c.n, t.cols * share_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
-  // Clusters of four do not fill the parts of the GPU that they must lie in: 30 of them were on an H200's 132 SMs.
+  // Large clusters do not fill the parts of the GPU that they must lie in: 15 of eight blocks were on an H200's 132 SMs.
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
-  const int64_t room = cluster == 4 ? device.processors * 10 / 44 : device.processors / cluster;
+  const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const float asked = 128.f * (t.rows / pair_cols + t.cols / pair_rows) * busy / kGemmL2BytesPerCycle;
-  const float came = 128.f * (t.rows + t.cols) / (cluster == 4 ? kGemmFourBytesPerCycle : kGemmSmBytesPerCycle);
+  // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
+  const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? 1.75f : 1;
+  const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
-  plan.cycles = kGemmFixedCycles + kGemmClusterCycles * (cluster / 2) + waves * s.k_blocks * block +
+  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) + waves * s.k_blocks * block +
                 kGemmStoreCycles * t.rows * t.cols * (hidden ? 1 : waves);
   return plan;
 }

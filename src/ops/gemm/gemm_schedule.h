@@ -71,6 +71,33 @@ EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
   return tile;
 }
 
+// A block's place in a cluster of kRows by kCols tiles (powers of two) that share operands, and which part of k it has.
+// It loads one of kCols parts of a's tile for the blocks of its row, and one of kRows parts of b's for its column.
+template <int kRows_, int kCols_>
+struct GemmPlace {
+  static constexpr int kRows = kRows_, kCols = kCols_, kBlocks = kRows * kCols;
+  static constexpr int kReaders = kRows + kCols - 1;  // blocks that get a part of what one block loads
+  uint32_t row, col, slice;
+  EK_HOST_DEVICE static GemmPlace of(uint32_t rank) {
+    const uint32_t at = rank % kBlocks;
+    return {at % kRows, at / kRows, rank / kBlocks};
+  }
+  EK_HOST_DEVICE uint32_t rank(uint32_t row, uint32_t col) const { return slice * kBlocks + col * kRows + row; }
+  EK_HOST_DEVICE uint32_t rank() const { return rank(row, col); }
+  // The i-th of the blocks whose loads this one reads, and that read its own: itself, the others of its column, those
+  // of its row.
+  EK_HOST_DEVICE uint32_t loader(uint32_t i) const {
+    return i < kRows ? rank(row ^ i, col) : rank(row, col ^ (i - kRows + 1));
+  }
+  // The blocks that share an operand, one bit each.
+  EK_HOST_DEVICE uint16_t sharing_a() const {
+    uint32_t blocks = 0;
+    for (int i = 0; i < kCols; ++i) blocks |= 1u << rank(row, i);
+    return static_cast<uint16_t>(blocks);
+  }
+  EK_HOST_DEVICE uint16_t sharing_b() const { return static_cast<uint16_t>(((1u << kRows) - 1) << rank(0, col)); }
+};
+
 // A piece of a tile.
 struct GemmWork {
   int32_t tile;

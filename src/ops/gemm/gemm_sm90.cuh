@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm on Hopper: d = epilogue(a b), 16-bit inputs, f32 sums in registers. In each block a producer warp fills a ring of
-// tiles by TMA, two warpgroups multiply them (wgmma) and store. The pieces:
+// gemm on Hopper: d = epilogue(a b), 16-bit inputs, f32 sums in registers. In each block two producer warps, one for
+// each operand, fill a ring of tiles by TMA; two warpgroups multiply them (wgmma) and store. The pieces:
 //   gemm_schedule.h        which worker computes which part of which tile
 //   gemm_sm90.cuh          the ring and the main loop (here)
 //   gemm_sm90_epilogue.cuh from the accumulators to d
@@ -25,7 +25,6 @@ struct GemmSm90Tile {
   static constexpr int kWgRows = kWgRows_, kWgCols = kWgCols_;  // of a warpgroup
   static constexpr GemmGroups kGroups = kGroups_;
   static constexpr bool kPingpong = kGroups == GemmGroups::kTurns;
-  static constexpr GemmShare kShare = kShare_;
   static constexpr bool kTransA = kTransA_, kTransB = kTransB_;  // contiguous along m or n instead of k
   static constexpr GemmFinish kFinish = kFinish_;
   static constexpr bool kPlain = kFinish == GemmFinish::kPlain, kTurned = kTurned_;
@@ -35,8 +34,8 @@ struct GemmSm90Tile {
 
   static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
   static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
-  static constexpr int kCluster = gemm_sharing(kShare);          // not counting a split of k
-  static constexpr int kReaders = kCluster == 4 ? 3 : kCluster;  // blocks that get a part of what one block loads
+  using Place = GemmPlace<gemm_share_rows(kShare_), gemm_share_cols(kShare_)>;
+  static constexpr int kCluster = Place::kBlocks;  // not counting a split of k
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
@@ -87,53 +86,22 @@ struct RingAt {
   }
 };
 
-// A block's place in its cluster: row and column among the tiles that share operands, and which part of k.
-template <class Tile>
-struct GemmPlace {
-  uint32_t row, col, slice;
-  __device__ static GemmPlace of(uint32_t rank) {
-    const uint32_t at = rank % Tile::kCluster;
-    const bool by_rows = gemm_shares_b(Tile::kShare);
-    return {by_rows ? at % 2 : 0, by_rows ? at / 2 : at, rank / Tile::kCluster};
-  }
-  // Ranks: blocks of a column of tiles, which share b, are neighbours.
-  __device__ uint32_t rank(uint32_t row, uint32_t col) const {
-    return slice * Tile::kCluster + col * (gemm_shares_b(Tile::kShare) ? 2 : 1) + row;
-  }
-  __device__ uint32_t rank() const { return rank(row, col); }
-  // The i-th of the blocks whose loads this one reads: itself, who shares one operand, who shares the other.
-  __device__ uint32_t loader(int i) const {
-    if (i == 0) return rank();
-    return i == 1 && gemm_shares_b(Tile::kShare) ? rank(row ^ 1, col) : rank(row, col ^ 1);
-  }
-  __device__ uint16_t sharing_a() const { return static_cast<uint16_t>(1 << rank(row, 0) | 1 << rank(row, 1)); }
-  __device__ uint16_t sharing_b() const { return static_cast<uint16_t>(1 << rank(0, col) | 1 << rank(1, col)); }
-};
-
-// One operand's part of a stage: kExtent of m or n, 64 of k, by one or several boxes; shared: half of it, for `blocks`.
-template <int kExtent, bool kTrans, bool kShared>
+// One operand's part of a stage: kExtent of m or n, 64 of k, in boxes; of kParts of it only this one, for `blocks`.
+template <int kExtent, bool kTrans, int kParts>
 __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
-                                          uint32_t half, uint16_t blocks) {
-  constexpr int kParts = kShared ? 2 : 1;
-  if constexpr (!kTrans) {
-    constexpr int kPart = kExtent / kParts;
-    const int first = kShared ? half * kPart : 0;
-    if constexpr (kShared)
-      tma_load_multicast(smem + first * kSwizzleBytes, map, k, at + first, batch, full, blocks);
-    else
-      tma_load(smem, map, k, at, batch, full);
-  } else {
-    constexpr int kBlocks = kExtent / 64 / kParts;
-    const int first = kShared ? half * kBlocks : 0;
+                                          uint32_t part, uint16_t blocks) {
+  constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
+  static_assert(kExtent % kParts == 0 && kPart % kBox == 0 && kBox % 8 == 0 && kBox <= 256,
+                "a box is a whole number of the swizzle's 8 rows, and at most 256 of them");
 #pragma unroll
-    for (int i = 0; i < kBlocks; ++i) {
-      char* to = smem + (first + i) * 64 * kSwizzleBytes;
-      const int x = at + (first + i) * 64;
-      if constexpr (kShared)
-        tma_load_multicast(to, map, x, k, batch, full, blocks);
-      else
-        tma_load(to, map, x, k, batch, full);
-    }
+  for (int i = 0; i < kPart; i += kBox) {
+    const int first = part * kPart + i;
+    char* const to = smem + first * kSwizzleBytes;
+    const int x = kTrans ? at + first : k, y = kTrans ? k : at + first;
+    if constexpr (kParts > 1)
+      tma_load_multicast(to, map, x, y, batch, full, blocks);
+    else
+      tma_load(to, map, x, y, batch, full);
   }
 }
 
@@ -160,10 +128,10 @@ struct GemmSmem {
 template <class Tile>
 struct GemmOrigin {
   int row, col, batch;
-  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, const GemmPlace<Tile>& place) {
+  __device__ __forceinline__ GemmOrigin(const GemmSchedule& s, int tile, const typename Tile::Place& place) {
     const GemmTile t = gemm_tile(s, tile);
-    row = (gemm_shares_b(Tile::kShare) ? 2 * t.row + place.row : t.row) * Tile::kRows;
-    col = (gemm_shares_a(Tile::kShare) ? 2 * t.col + place.col : t.col) * Tile::kCols;
+    row = (t.row * Tile::Place::kRows + place.row) * Tile::kRows;
+    col = (t.col * Tile::Place::kCols + place.col) * Tile::kCols;
     batch = t.batch;
   }
 };
@@ -174,7 +142,7 @@ template <class Tile, bool kRows>
 class GemmProducer {
  public:
   __device__ __forceinline__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
-                                          const GemmWork& first, bool more, const GemmPlace<Tile>& place)
+                                          const GemmWork& first, bool more, const typename Tile::Place& place)
       : p_(p),
         smem_(smem),
         walk_(walk),
@@ -215,15 +183,14 @@ class GemmProducer {
     char* const to = smem_.ring + stage * Tile::kStageBytes;
     if (!elect_one()) return;
     if constexpr (kRows) {
-      constexpr bool kShared = gemm_shares_a(Tile::kShare);
       mbarrier_expect(&smem_.full[stage], Tile::kABytes);
-      gemm_load<Tile::kRows, Tile::kTransA, kShared>(to, &p_.a, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage],
-                                                     place_.col, kShared ? place_.sharing_a() : 0);
+      gemm_load<Tile::kRows, Tile::kTransA, Tile::Place::kCols>(to, &p_.a, k, at_.row, at_.batch * p_.a_batch,
+                                                                &smem_.full[stage], place_.col, place_.sharing_a());
     } else {
-      constexpr bool kShared = gemm_shares_b(Tile::kShare);
       mbarrier_expect(&smem_.full[stage], Tile::kStageBytes - Tile::kABytes);
-      gemm_load<Tile::kCols, Tile::kTransB, kShared>(to + Tile::kABytes, &p_.b, k, at_.col, at_.batch * p_.b_batch,
-                                                     &smem_.full[stage], place_.row, kShared ? place_.sharing_b() : 0);
+      gemm_load<Tile::kCols, Tile::kTransB, Tile::Place::kRows>(to + Tile::kABytes, &p_.b, k, at_.col,
+                                                                at_.batch * p_.b_batch, &smem_.full[stage], place_.row,
+                                                                place_.sharing_b());
     }
   }
 
@@ -234,7 +201,7 @@ class GemmProducer {
   GemmOrigin<Tile> at_;
   RingAt<Tile::kStages> ring_;
   bool more_;
-  const GemmPlace<Tile> place_;
+  const typename Tile::Place place_;
   int done_ = 0;  // k blocks of the piece that are on their way
 };
 
@@ -243,7 +210,7 @@ class GemmProducer {
 template <class Tile, class During, class Issued>
 __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
                                               int wg, float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
-                                              const GemmPlace<Tile>& place, During during, Issued issued) {
+                                              const typename Tile::Place& place, During during, Issued issued) {
 #if EK_HAS_WGMMA
   using Mma = Wgmma<typename Tile::T, Tile::kWgCols, Tile::kTransA, Tile::kTransB>;
   constexpr int kParts = Tile::kWgRows / 64;
@@ -273,7 +240,7 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     wgmma_wait<1>();
     if (previous >= 0 && signals) {
 #pragma unroll
-      for (int r = 0; r < Tile::kReaders; ++r)
+      for (int r = 0; r < Tile::Place::kReaders; ++r)
         Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
                             : mbarrier_arrive(&smem.empty[previous], place.loader(r));
     }
@@ -288,7 +255,7 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
     for (int j = 0; j < Tile::kWgCols / 2; ++j) wgmma_hold(acc[i][j]);
   if (signals) {
 #pragma unroll
-    for (int r = 0; r < Tile::kReaders; ++r)
+    for (int r = 0; r < Tile::Place::kReaders; ++r)
       Tile::kCluster == 1 ? mbarrier_arrive(&smem.empty[previous])
                           : mbarrier_arrive(&smem.empty[previous], place.loader(r));
   }
@@ -332,7 +299,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   const GemmSmem<Tile> smem(raw);
   const int warp = warp_index(), group = warp / 4;  // 0: producer, 1 and 2: consumers
   const int split = p.schedule.split;
-  const auto place = GemmPlace<Tile>::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
+  const auto place = Tile::Place::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
   const int worker = cluster_id();
 
   GemmWalk walk(p.schedule, worker);
@@ -342,7 +309,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   if (warp == 0 && elect_one()) {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 2);
-      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::kReaders);
+      mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::Place::kReaders);
     }
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);

@@ -24,8 +24,8 @@ class GemmSm90Epilogue {
   static constexpr int kCols = Tile::kWgCols;
   using Acc = float[kParts][kCols / 2];
 
-  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg, const GemmPlace<Tile>& place,
-                              int worker)
+  __device__ GemmSm90Epilogue(const GemmSm90Params& p, const GemmSmem<Tile>& smem, int wg,
+                              const typename Tile::Place& place, int worker)
       : p_(p),
         smem_(smem),
         wg_(wg),
@@ -354,7 +354,7 @@ class GemmSm90Epilogue {
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
   const int wg_, warp_, thread_;
-  const GemmPlace<Tile> place_;
+  const typename Tile::Place place_;
   const int worker_;
   char* const staging_;
   int row_, col_, batch_;

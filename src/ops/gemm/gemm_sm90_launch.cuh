@@ -41,8 +41,8 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 
-  constexpr int kBoxA = Tile::kRows / (gemm_shares_a(Tile::kShare) ? 2 : 1);
-  constexpr int kBoxB = Tile::kCols / (gemm_shares_b(Tile::kShare) ? 2 : 1);
+  constexpr int kBoxA = Tile::kRows / Tile::Place::kCols;
+  constexpr int kBoxB = Tile::kCols / Tile::Place::kRows;
   bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, Tile::kFew, &p.a) &&
             gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
   if (Tile::kPlain)
