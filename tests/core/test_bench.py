@@ -5,6 +5,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import attention_bars, bars, cases, reference, report  # noqa: E402
+from bench import attention_bars, attention_timeline, bars, cases, reference, report  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -332,6 +333,31 @@ def test_without_results_the_page_has_no_numbers():
 def test_the_committed_page_is_that_of_the_committed_results():
     done = subprocess.run([sys.executable, ROOT / "bench/report.py", "--check"], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
+
+
+def test_the_timeline_of_attention_is_what_the_stamps_say():
+    early = [[t, t + 10, t + 30, t + 40, t + 50, t + 90] for t in range(0, 400, 100)]
+    late = [[stamp + 45 for stamp in block] for block in early]
+    run = {"keys": 64, "us": 1.0, "warpgroups": [early, late]}
+    got = dict(attention_timeline.medians(run))
+    assert [got[name] for _, name in attention_timeline.PHASES] == [[10, 10], [20, 20], [10, 10], [10, 10], [40, 40]]
+    # Products are under way in 10..50 and 55..95 of each 100, softmax is in 50..90 and, of the late one, in 95..135.
+    assert got["of it with products of the other under way"] == [35, 25]
+    assert got["from there to the next block"] == [10, 10] and got["from block to block"] == [100, 100]
+    assert attention_timeline.union([(5, 9), (0, 3), (2, 4)]) == [(0, 4), (5, 9)]
+    data = {"row": "attention_sm90", "case": "1x1x1x64", "dims": {"head_dim": 64}, "runs": [run]}
+    svg = ElementTree.fromstring(attention_timeline.picture("h200", data))
+    drawn = [e.get("class") for e in svg.iter("{http://www.w3.org/2000/svg}rect")]
+    # From the second block of the early one on, each in full, and what is left of the late one's first; one more a legend.
+    assert drawn.count("issue") == 1 + 3 + 3 and drawn.count("softmax") == 1 + 3 + 4 and drawn.count("busy") == 6
+
+
+def test_measured_facts_have_the_medians_of_the_committed_timeline():
+    page = (ROOT / "docs/measured-facts.md").read_text()
+    for file in (ROOT / "bench/results").glob("*/attention_timeline.json"):
+        for line in attention_timeline.lines(json.loads(file.read_text())):
+            assert line in page
+        assert f"(performance/{file.parent.name}_attention_timeline.svg)" in page
 
 
 def test_a_run_on_the_cpu_from_case_to_json(tmp_path):
