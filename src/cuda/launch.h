@@ -79,14 +79,14 @@ ek_status allow_smem(const Launch& l, Kernel* kernel, size_t bytes) {
       cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
   return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "shared memory of a kernel");
 }
-// The same for one that always takes as much: the driver is asked once for each device.
-template <auto kKernel, size_t kBytes>
+// The same for one that always takes as much, or (0) up to all that there is: the driver is asked once for each device.
+template <auto kKernel, size_t kBytes = 0>
 ek_status allow_smem(const Launch& l) {
   static std::atomic<uint64_t> allowed{0};
   const int id = l.device.id.id;
   const uint64_t bit = id < 64 ? uint64_t{1} << id : 0;
   if (allowed.load(std::memory_order_relaxed) & bit) return EK_STATUS_OK;
-  const ek_status status = allow_smem(l, kKernel, kBytes);
+  const ek_status status = allow_smem(l, kKernel, kBytes ? kBytes : l.device.smem_per_block);
   if (status == EK_STATUS_OK) allowed.fetch_or(bit, std::memory_order_relaxed);
   return status;
 }

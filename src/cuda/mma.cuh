@@ -8,6 +8,7 @@
 
 #include "cuda/launch.h"
 #include "cuda/tma.cuh"  // smem_address
+#include "cuda/traffic.cuh"
 
 namespace ek {
 
@@ -48,6 +49,18 @@ __device__ __forceinline__ uint32_t load_smem_word(uint32_t smem) {
   asm volatile("ld.shared.b32 %0, [%1];" : "=r"(word) : "r"(smem) : "memory");
   return word;
 }
+__device__ __forceinline__ void load_smem(uint2& v, uint32_t smem) {
+  asm volatile("ld.shared.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "r"(smem) : "memory");
+}
+__device__ __forceinline__ void load_smem(uint4& v, uint32_t smem) {
+  asm volatile("ld.shared.v4.b32 {%0, %1, %2, %3}, [%4];"
+               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
+               : "r"(smem)
+               : "memory");
+}
+__device__ __forceinline__ void store_smem_word(uint32_t smem, uint32_t v) {
+  asm volatile("st.shared.b32 [%0], %1;" ::"r"(smem), "r"(v) : "memory");
+}
 __device__ __forceinline__ void store_smem(uint32_t smem, uint4 v) {
   asm volatile("st.shared.v4.b32 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(v.x), "r"(v.y), "r"(v.z), "r"(v.w)
                : "memory");
@@ -63,6 +76,27 @@ __device__ __forceinline__ void copy_async([[maybe_unused]] uint32_t smem, [[may
 __device__ __forceinline__ void copy_async_word([[maybe_unused]] uint32_t smem, [[maybe_unused]] const void* global,
                                                 [[maybe_unused]] bool exists) {
   EK_SM80_ASM("cp.async.ca.shared.global [%0], [%1], 4, %2;" ::"r"(smem), "l"(global), "r"(exists ? 4 : 0) : "memory");
+}
+// 4, 8 or 16 bytes that are read once, or zeros; asks L2 for lines of 128 bytes. Before sm_80 it waits for them.
+template <int kBytes>
+__device__ __forceinline__ void copy_once(uint32_t smem, const void* global, bool exists) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+#pragma unroll
+  for (int i = 0; i < kBytes; i += 4) {
+    int32_t v = 0;
+    load_word(v, static_cast<const int32_t*>(global) + i / 4, exists);
+    store_smem_word(smem + i, v);
+  }
+#else
+  const uint32_t bytes = exists ? kBytes : 0;
+  if constexpr (kBytes == 16)
+    asm volatile("cp.async.cg.shared.global.L2::128B [%0], [%1], 16, %2;" ::"r"(smem), "l"(global), "r"(bytes)
+                 : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global.L2::128B [%0], [%1], %3, %2;" ::"r"(smem), "l"(global), "r"(bytes),
+                 "n"(kBytes)
+                 : "memory");
+#endif
 }
 // Copies since the last commit become a group; copy_wait<n> returns when all but the last n groups of this thread are in.
 __device__ __forceinline__ void copy_commit() { EK_SM80_ASM("cp.async.commit_group;" :: : "memory"); }

@@ -134,6 +134,10 @@ __device__ __forceinline__ void tma_store([[maybe_unused]] const CUtensorMap* ma
   EK_TMA_ASM("cp.async.bulk.tensor.3d.global.shared::cta.bulk_group [%0, {%2, %3, %4}], [%1];" ::"l"(map),
              "r"(smem_address(smem)), "r"(x), "r"(y), "r"(z) : "memory");
 }
+// Brings bytes, a multiple of 16 from one of 16 on, to L2, whatever may still be written to them.
+__device__ __forceinline__ void bulk_prefetch([[maybe_unused]] const void* global, [[maybe_unused]] uint32_t bytes) {
+  EK_TMA_ASM("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(global), "r"(bytes) : "memory");
+}
 __device__ __forceinline__ void tma_store_commit() { EK_TMA_ASM("cp.async.bulk.commit_group;" :: : "memory"); }
 // Until the shared memory of all but the last kPending commits has been read.
 template <int kPending = 0>

@@ -50,6 +50,13 @@ __device__ __forceinline__ T* opaque(T* p) {
   return p;
 }
 
+// What stands in memory now, before pdl_wait() perhaps not for long; leaves nothing in L1.
+__device__ __forceinline__ int32_t load_early(const int32_t* global) {
+  int32_t v;
+  asm volatile("ld.relaxed.gpu.global.s32 %0, [%1];" : "=r"(v) : "l"(global) : "memory");
+  return v;
+}
+
 // Brings the line to L2, whatever may still be written to it: allowed before pdl_wait().
 __device__ __forceinline__ void prefetch_l2(const void* global) {
   asm volatile("prefetch.global.L2 [%0];" ::"l"(global) : "memory");

@@ -186,9 +186,9 @@ void clusters() {
     for (int64_t tiles : {0, 1, 2, 3, 7, 8, 9, 15, 16, 17, 100, 16777216}) check_joined(blocks, tiles);
 
   // The H200, at 1, 2 or 4 blocks an SM
-  const AttentionRoom one = {132, 1, 8}, two = {132, 2, 16}, four = {132, 4, 16};
-  CHECK(one.at_once(2) == 66 && one.at_once(4) == 29 && one.at_once(8) == 10);
-  CHECK(two.at_once(4) == 66 && two.at_once(8) == 29 && two.at_once(16) == 10 && four.at_once(8) == 66);
+  const AttentionRoom one = {132, 1, 8}, two = {132, 2, 8}, four = {132, 4, 8};
+  CHECK(one.at_once(2) == 66 && one.at_once(4) == 30 && one.at_once(8) == 15);
+  CHECK(two.at_once(2) == 132 && two.at_once(4) == 60 && two.at_once(8) == 30 && four.at_once(8) == 60);
   CHECK_EQ((AttentionRoom{4, 1, 8}.at_once(8)), 0);
   const auto check = [](const AttentionRoom& room, int64_t workers, int64_t batch, int64_t heads, int64_t keys,
                         int64_t count, int64_t blocks) {
@@ -198,12 +198,14 @@ void clusters() {
     CHECK_EQ(c.blocks, blocks);
   };
   check(two, 132, 1, 8, 1024, 1, 8);     // 128 keys a block are the least
-  check(two, 132, 1, 8, 8192, 1, 16);    // nearly all SMs
-  check(two, 132, 1, 4, 131072, 4, 8);   // one of 16 would leave half of the SMs idle
+  check(two, 132, 1, 8, 8192, 1, 8);     // half of the SMs, in place of two clusters an item
+  check(two, 132, 2, 8, 4096, 1, 8);     // 128 blocks
+  check(two, 132, 1, 4, 131072, 4, 8);   // one cluster would leave most SMs idle
   check(two, 132, 1, 1, 131072, 16, 8);  // 128 blocks
-  check(one, 132, 1, 2, 8192, 14, 4);    // of eight blocks only 10 are there at once
-  check(two, 264, 8, 8, 2048, 1, 4);     // two blocks an SM
-  check(two, 264, 4, 8, 1024, 1, 4);     // of eight, 32 would not be there at once
+  check(one, 132, 1, 2, 8192, 7, 8);     // 15 of eight blocks are there at once
+  check(one, 132, 16, 2, 2048, 1, 2);    // of four blocks, 32 would not be
+  check(two, 264, 8, 8, 2048, 1, 2);     // nor 64, at two blocks an SM
+  check(two, 264, 4, 8, 1024, 1, 4);     // nor 32 of eight
   check(two, 264, 8, 9, 2048, 1, 1);     // 144 blocks of 264
   check(four, 396, 1, 32, 740, 1, 8);
   check(two, 264, 32, 8, 4096, 1, 1);  // a block for every item
@@ -218,7 +220,7 @@ void clusters() {
       for (int64_t batch : {1, 2, 5, 33, 256})
         for (int64_t heads : {1, 2, 8, 40})
           for (int64_t keys : {1, 100, 129, 1000, 5000, 100000, 0x3fffffff}) {
-            const AttentionRoom room = {processors, each, 16};
+            const AttentionRoom room = {processors, each, 8};
             const AttentionSplit s = attention_split(processors * each, heads, 64, false);
             const int64_t tiles = (keys + 63) / 64, items = batch * heads, total = items * tiles;
             const AttentionClusters c = split_clusters(s, room, batch, tiles);

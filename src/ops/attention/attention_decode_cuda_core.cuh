@@ -1,10 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// A warp of attention_decode_cuda_split: its keys, straight from global memory to registers, step by step, to one state.
+// A warp of attention_decode_cuda_split: its keys, step by step, to one state. Each lane copies its columns of K and V into slots
+// of its own in shared memory, kRing steps ahead: that takes no registers, and nobody has to be waited for.
 //   kLanes lanes share a key, kVec columns each. Products of kAtOnce keys and kRows rows are added up over the lanes of a group
 //   by halves, which leaves each lane with one score, or two: mask, softmax and scales are its own affair. The weights then go
 //   to all lanes of the group. Groups have maxima and sums of their own until the end. f32 throughout.
 #pragma once
 
+#include "cuda/mma.cuh"
 #include "ops/attention/attention_decode_cuda_split.h"
 #include "ops/attention/attention_decode_merge.cuh"
 
@@ -23,6 +25,7 @@ struct DecodeCoreCache {
 struct DecodeCoreParams {
   int32_t parts_shift;  // 2^parts_shift blocks of a cluster
   int32_t max_kv, q_len, group, rows, head_dim, v_dim;
+  int32_t pages;  // 0: nothing is prefetched
   Divider page_size;
   int32_t minus_size;                               // -page_size
   const int32_t *page_table, *kv_len, *prefix_len;  // page_table, prefix_len: or null
@@ -53,18 +56,19 @@ class DecodeCore {
   static constexpr int kOwnRows = kRows > kGroups ? kRows / kGroups : 1;  // that a group of the first warp loads
   static constexpr int kKeyLanes = kLanes / kAtOnce;                      // from one key to the next
   static_assert(kMine <= kRows && kKeyLanes >= 1, "a lane's scores are of one key");
+  static_assert(Plan::kKeys <= 32, "prefetch() takes a key a lane");
 
-  __device__ __forceinline__ DecodeCore(const DecodeCoreParams& p, int sequence, int kv_head)
+  // ring: Plan::kRingBytes of shared memory.
+  __device__ __forceinline__ DecodeCore(const DecodeCoreParams& p, int sequence, int kv_head, char* ring)
       : p_(p), sequence_(sequence), kv_head_(kv_head) {
     const int lane = threadIdx.x % 32, chunk = lane % kLanes, score = chunk / kSame * kMine;
+    ring_ = smem_address(ring) + lane * int{sizeof(Word)};
     table_ = opaque(core_at(p.page_table, sequence, p.table_stride));
     column_ = chunk * kVec, group_ = lane / kLanes, own_key_ = score / kRows * kGroups + group_, row_ = score % kRows;
 #pragma unroll
     for (int m = 0; m < kMine; ++m) most_[m] = -INFINITY, total_[m] = 0.f;
 #pragma unroll
     for (int i = 0; i < kRows * kVec; ++i) sums_[i] = 0.f;
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) k_[u] = Word{}, page_[u] = sequence;
   }
 
   // The query and head of a row.
@@ -73,24 +77,35 @@ class DecodeCore {
     return {query, kv_head_ * p_.group + row - query * p_.group};
   }
 
-  // To L2 while the kernel before this one ends: page numbers of the step that begins at `first`, the length, the sinks.
-  __device__ __forceinline__ void prefetch(int first) const {
-    const int thread = threadIdx.x, lane = thread % 32, key = first + lane * (Plan::kKeys - 1);
-    if (lane < 2 && p_.page_table && key < p_.max_kv)
-      prefetch_l2(table_ + p_.page_size.divide(static_cast<uint32_t>(key)));
-    if (thread == 2) prefetch_l2(p_.kv_len + sequence_);
-    if (p_.out.sinks && thread < p_.rows) prefetch_l2(p_.out.sinks + place(thread).head);
+  // To L2 while the kernel before this one ends: K and V of the warp's first 32 keys, one a lane; more would only be in the way
+  // of what that kernel loads. It may still write lengths and page numbers: what is read here is a guess of where they are.
+  __device__ __forceinline__ void prefetch(int first, int step) const {
+    const int lane = threadIdx.x % 32, key = first + lane / Plan::kKeys * step + lane % Plan::kKeys;
+    if (p_.out.sinks && static_cast<int>(threadIdx.x) < p_.rows) prefetch_l2(p_.out.sinks + place(threadIdx.x).head);
+    if (key >= length(load_early(p_.kv_len + sequence_))) return;
+    const uint32_t index = p_.page_size.divide(static_cast<uint32_t>(key));
+    const int slot = key + static_cast<int>(index) * p_.minus_size;
+    const int page = p_.page_table ? load_early(core_at(table_, static_cast<int>(index), 4)) : sequence_;
+    if (static_cast<uint32_t>(page) >= static_cast<uint32_t>(p_.pages)) return;
+    const auto fetch = [&](const DecodeCoreCache& x, int dim) {
+      bulk_prefetch(core_at(core_at(core_at(x.data, kv_head_, x.head), slot, x.slot), page, x.page),
+                    dim * int{sizeof(K)});
+    };
+    fetch(p_.k, p_.head_dim), fetch(p_.v, p_.v_dim);
   }
-
-  // Asks for the page numbers of a step's keys, of those below `end`; without a page table they are what they were.
-  __device__ __forceinline__ void look(int first, int end) {
+  // Where this lane's keys of a step are. Without a page table a sequence is its own page.
+  struct Places {
+    int page[kAtOnce], slot[kAtOnce];
+  };
+  // Asks for the page numbers of a step's keys, of those below `end`.
+  __device__ __forceinline__ void look(Places& at, int first, int end) const {
     const int last = p_.page_table ? end : 0;
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
       const int key = first + u * kGroups + group_;
       const uint32_t index = p_.page_size.divide(static_cast<uint32_t>(key));
-      slot_[u] = key + static_cast<int>(index) * p_.minus_size;
-      load_word(page_[u], core_at(table_, static_cast<int>(index), 4), key < last);
+      at.slot[u] = key + static_cast<int>(index) * p_.minus_size, at.page[u] = sequence_;
+      load_word(at.page[u], core_at(table_, static_cast<int>(index), 4), key < last);
     }
   }
 
@@ -138,39 +153,42 @@ class DecodeCore {
     return all;
   }
 
-  // Asks for K of a step, whose page numbers are here, as soon as the step before has made its scores; and for V, and scales
-  // of tokens, at its end.
-  __device__ __forceinline__ void fetch_keys(int first, int end) { fetch(p_.k, p_.head_dim, first, end, k_); }
-  __device__ __forceinline__ void fetch_values(int first, int end) {
-#pragma unroll
-    for (int u = 0; u < kAtOnce; ++u) v_[u] = Word{};  // where nobody sees it: times its weight, 0, this is 0
-    fetch(p_.v, p_.v_dim, first, end, v_);
+  // Asks for K and V of a step, and for the scales of its tokens, all at once; zeros where nobody sees them.
+  __device__ __forceinline__ void fetch(int stage, const Places& at, int first, int end) const {
+    copy(p_.k, p_.head_dim, at, first, end, k_slot(stage, 0));
+    copy(p_.v, p_.v_dim, at, first, end, v_slot(stage, 0));
     if constexpr (Plan::kNarrow) {
       if (!p_.k.has_tokens && !p_.v.has_tokens) return;
       int page = 0, slot = 0;
 #pragma unroll
       for (int u = 0; u < kAtOnce; ++u) {
         const int mine = own_key_ / kGroups == u ? -1 : 0;
-        page |= page_[u] & mine, slot |= slot_[u] & mine;
+        page |= at.page[u] & mine, slot |= at.slot[u] & mine;
       }
-      const bool there = first + own_key_ < end;
-      const auto load = [&](const DecodeCoreCache& x) {
-        return there ? x.scale[page * x.scale_page + slot * x.scale_slot + kv_head_ * x.scale_head] : 0.f;
+      const auto load = [&](const DecodeCoreCache& x, int which) {
+        const float* from = x.scale + (page * x.scale_page + slot * x.scale_slot + kv_head_ * x.scale_head);
+        if (x.has_tokens) copy_once<4>(scale_slot(stage, which), from, first + own_key_ < end);
       };
-      if (p_.k.has_tokens) k_scale_ = load(p_.k);
-      if (p_.v.has_tokens) v_scale_ = load(p_.v);
+      load(p_.k, 0), load(p_.v, 1);
     }
   }
 
-  // Scores of a step; this lane's are s[0 .. kMine - 1]. K's registers are free then.
-  __device__ __forceinline__ void scores(const float* q, float (&s)[kScores]) const {
+  // Scores of a step; this lane's are s[0 .. kMine - 1].
+  __device__ __forceinline__ void scores(int stage, const float* q, float (&s)[kScores]) {
+    if constexpr (Plan::kNarrow) {
+      if (p_.k.has_tokens) k_scale_ = __uint_as_float(load_smem_word(scale_slot(stage, 0)));
+      if (p_.v.has_tokens) v_scale_ = __uint_as_float(load_smem_word(scale_slot(stage, 1)));
+    }
+    Word words[kAtOnce];
+#pragma unroll
+    for (int u = 0; u < kAtOnce; ++u) load_smem(words[u], k_slot(stage, u));
 #pragma unroll
     for (int i = 0; i < kScores; ++i) s[i] = 0.f;
 #pragma unroll
     for (int i = 0; i < kVec; i += 4) {
       float k[kAtOnce][4];
 #pragma unroll
-      for (int u = 0; u < kAtOnce; ++u) four(k_[u], i, k[u]);
+      for (int u = 0; u < kAtOnce; ++u) four(words[u], i, k[u]);
 #pragma unroll
       for (int r = 0; r < kRows; ++r) {
         const Vec<float, 4> x = load_vec<float, 4>(q + r * kDim + column_ + i);
@@ -212,17 +230,19 @@ class DecodeCore {
     if (__any_sync(0xffffffffu, moved)) scale_sums(keep);
   }
 
-  // Sums of values; V's registers are free then.
-  __device__ __forceinline__ void values(const float (&s)[kScores]) {
+  // Sums of values. What nobody sees is 0, and so is its weight.
+  __device__ __forceinline__ void values(int stage, const float (&s)[kScores]) {
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u) {
+      Word word;
+      load_smem(word, v_slot(stage, u));
       float weight[kRows];
 #pragma unroll
       for (int r = 0; r < kRows; ++r) weight[r] = of_group(s, u * kRows + r);
 #pragma unroll
       for (int i = 0; i < kVec; i += 4) {
         float v[4];
-        four(v_[u], i, v);
+        four(word, i, v);
 #pragma unroll
         for (int r = 0; r < kRows; ++r)
 #pragma unroll
@@ -260,7 +280,7 @@ class DecodeCore {
 
  private:
   using K = typename Plan::K;
-  using Word = std::conditional_t<kVec * sizeof(K) == 16, uint4, uint2>;  // a lane's columns of a key
+  using Word = std::conditional_t<Plan::kWordBytes == 16, uint4, uint2>;  // a lane's columns of a key
 
   __device__ __forceinline__ int length(int stored) const { return min(max(stored, 0), p_.max_kv); }
   // This lane's columns of a row of q.
@@ -270,13 +290,23 @@ class DecodeCore {
     return kRows > 1 ? core_at(q, at.query, p_.q_stride[1]) : q;
   }
 
-  // All keys of a step are asked for before any is used; what nobody sees stays what it was.
-  __device__ __forceinline__ void fetch(const DecodeCoreCache& cache, int dim, int first, int end, Word (&x)[kAtOnce]) {
+  // This lane's slots: K of the u-th key of a step, its V, and the scales of the key whose score this lane has.
+  __device__ __forceinline__ uint32_t k_slot(int stage, int u) const {
+    return ring_ + stage * Plan::kStageBytes + u * (32 * int{sizeof(Word)});
+  }
+  __device__ __forceinline__ uint32_t v_slot(int stage, int u) const { return k_slot(stage, kAtOnce + u); }
+  __device__ __forceinline__ uint32_t scale_slot(int stage, int which) const {
+    return k_slot(stage, 2 * kAtOnce) - threadIdx.x % 32 * (int{sizeof(Word)} - 4) + which * 128;
+  }
+
+  __device__ __forceinline__ void copy(const DecodeCoreCache& cache, int dim, const Places& at, int first, int end,
+                                       uint32_t slot) const {
     const char* base = opaque(core_at(cache.data + column_ * int{sizeof(K)}, kv_head_, cache.head));
 #pragma unroll
     for (int u = 0; u < kAtOnce; ++u)
-      load_once(x[u], core_at(core_at(base, slot_[u], cache.slot), page_[u], cache.page),
-                first + u * kGroups + group_ < (column_ < dim ? end : 0));
+      copy_once<sizeof(Word)>(slot + u * (32 * int{sizeof(Word)}),
+                              core_at(core_at(base, at.slot[u], cache.slot), at.page[u], cache.page),
+                              first + u * kGroups + group_ < (column_ < dim ? end : 0));
   }
 
   // Columns i .. i + 3 of a lane's.
@@ -311,10 +341,9 @@ class DecodeCore {
   int end_ = 0;                 // of the keys that any row sees
   KeyRangeOf<int> own_[kMine];  // that this lane's rows see, where there are several
   float k_scale_ = 1.f, v_scale_ = 1.f;
-  const int32_t* table_;  // this sequence's line of the page table
-  int page_[kAtOnce], slot_[kAtOnce];
-  uint4 raw_[kOwnRows][kVec / 8];  // q
-  Word k_[kAtOnce], v_[kAtOnce];
+  const int32_t* table_;              // this sequence's line of the page table
+  uint32_t ring_;                     // this lane's first slot
+  uint4 raw_[kOwnRows][kVec / 8];     // q
   float most_[kMine], total_[kMine];  // total: of this lane's keys
   float sums_[kRows * kVec];
 };

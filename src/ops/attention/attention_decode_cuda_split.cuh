@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_decode_cuda_split: few rows to a kv head and little work, where time is a chain of latencies. So there is no ring,
-// no copy engine and no tensor core: page numbers are asked for together with the lengths, then K and V of a step all at
-// once. A cluster of blocks, or one block, has an item; warps become one state by shuffles, blocks by shared memory, and a
+// attention_decode_cuda_split: few rows to a kv head and little work, where time is a chain of latencies. So there is no copy
+// engine and no tensor core: page numbers are asked for together with the lengths, then K and V of a warp's first steps all
+// at once. A cluster of blocks, or one block, has an item; warps become one state by shuffles, blocks by shared memory, and a
 // cluster by stores into the shared memory of the block that finishes that vector of the result.
 #pragma once
 
@@ -11,23 +11,24 @@
 
 namespace ek {
 
-// Shared memory. The result, as vectors of four columns, is dealt out to the blocks of a cluster, one to each in turn: all send
-// a block their states of its vectors.
+// Shared memory. A warp's ring becomes its sums. The result, as vectors of four columns, is dealt out to the blocks of a cluster,
+// one to each in turn: all send a block their states of its vectors.
 template <class Plan>
 struct DecodeCoreSmem {
-  float *q, *sums;             // [kRows, kDim]; [warps, kRows, kDim]
-  float4* sent;                // [parts, each]; each: vectors of a block
-  float2 *sent_bases, *bases;  // [parts, each]; [warps, kRows]
-  uint64_t* arrived;           // counts the bytes that are sent
+  static constexpr int kSumsEach = Plan::kRingBytes / 4;  // floats from one warp's sums to the next's
+  float *sums, *q;                                        // [warps][kRows, kDim]; [kRows, kDim]
+  float4* sent;                                           // [parts, each]; each: vectors of a block
+  float2 *sent_bases, *bases;                             // [parts, each]; [warps, kRows]
+  uint64_t* arrived;                                      // counts the bytes that are sent
 
   __device__ __forceinline__ DecodeCoreSmem(char* smem, int warps, int parts, int each) {
-    q = reinterpret_cast<float*>(smem), sums = q + Plan::kRows * Plan::kDim;
-    sent = reinterpret_cast<float4*>(sums + warps * Plan::kRows * Plan::kDim);
+    sums = reinterpret_cast<float*>(smem), q = sums + warps * kSumsEach;
+    sent = reinterpret_cast<float4*>(q + Plan::kRows * Plan::kDim);
     sent_bases = reinterpret_cast<float2*>(sent + parts * each), bases = sent_bases + parts * each;
     arrived = reinterpret_cast<uint64_t*>(bases + warps * Plan::kRows);
   }
   static int bytes(int warps, int parts, int each) {
-    return Plan::kRows * ((warps + 1) * Plan::kDim * 4 + warps * 8) + parts * each * 24 + 8;
+    return warps * (Plan::kRingBytes + Plan::kRows * 8) + Plan::kRows * Plan::kDim * 4 + parts * each * 24 + 8;
   }
 };
 
@@ -41,26 +42,35 @@ __global__ void __launch_bounds__(Plan::kWarps * 32)
 
   // Everything that the first loads of K and V need is asked for at once. Without a window a step's keys are known before the
   // length, and so are the page table's entries; those behind the end of a sequence, whatever they hold, are not looked at.
+  constexpr int kRing = Plan::kRing;
   const int step = parts * warps * Plan::kKeys;
   int first = (part * warps + warp) * Plan::kKeys;
-  DecodeCore<Plan> core(p, sequence, kv_head);
-  core.prefetch(first);
+  DecodeCore<Plan> core(p, sequence, kv_head, decode_core_smem + warp * Plan::kRingBytes);
+  typename DecodeCore<Plan>::Places places[kRing];
+  if (p.pages) core.prefetch(first, step);
   pdl_wait();
   pdl_launch();
   const bool ahead = p.mask.window_left == kCoreNoWindow;
   int length = 0, prefix = 0;
-  core.look(first, ahead ? p.max_kv : 0);
+  const auto look = [&](int end) {
+#pragma unroll
+    for (int i = 0; i < kRing; ++i) core.look(places[i], first + i * step, end);
+  };
+  look(ahead ? p.max_kv : 0);
   load_word(length, p.kv_len + sequence, true);
   load_word(prefix, p.prefix_len + sequence, p.prefix_len);
   core.fetch_query();
   const KeyRangeOf<int> keys = core.see(length, prefix);
-  const auto fetch = [&](int end) { core.fetch_keys(first, end), core.fetch_values(first, end); };
-  fetch(ahead ? keys.end : 0);
   if (!ahead) {
-    core.look(first += keys.begin, keys.end);
-    fetch(keys.end);
+    first += keys.begin;
+    look(keys.end);
   }
-  core.look(first + step, keys.end);
+#pragma unroll
+  for (int i = 0; i < kRing; ++i) {
+    core.fetch(i, places[i], first + i * step, keys.end);
+    copy_commit();
+  }
+  core.look(places[0], first + kRing * step, keys.end);
 
   const int columns = p.v_dim / 4, work = p.rows * columns, each = (work + parts - 1) >> p.parts_shift;
   const int count = (work - part + parts - 1) >> p.parts_shift;  // this block's vectors: part, part + parts ...
@@ -79,21 +89,25 @@ __global__ void __launch_bounds__(Plan::kWarps * 32)
   __syncthreads();
   if (parts > 1) cluster_wait();  // all blocks of it have begun; long before they send
 #pragma unroll 1
-  for (int next; first < keys.end; first = next) {
+  for (int stage = 0; first < keys.end; first += step) {
     float scores[kRows * Plan::kAtOnce];
-    next = first + step;
-    core.scores(s.q, scores);
-    if (next < keys.end) core.fetch_keys(next, keys.end);
+    copy_wait<kRing - 1>();
+    core.scores(stage, s.q, scores);
     core.weights(first, scores);
-    core.values(scores);
+    core.values(stage, scores);
+    const int next = first + kRing * step;
     if (next < keys.end) {
-      core.fetch_values(next, keys.end);
-      core.look(next + step, keys.end);
+      core.fetch(stage, places[0], next, keys.end);
+      core.look(places[0], next + step, keys.end);
     }
+    copy_commit();
+    stage = stage + 1 == kRing ? 0 : stage + 1;
   }
+  copy_wait<0>();
+  __syncwarp();  // the ring becomes the place of the sums
 
   // One state of the block, vector by vector; its part of those of the cluster; the result.
-  core.finish(s.sums + warp * kRows * kDim, s.bases + warp * kRows);
+  core.finish(s.sums + warp * s.kSumsEach, s.bases + warp * kRows);
   __syncthreads();
   const auto row_of = [&](int at) { return kRows == 1 ? 0 : at / columns; };
   const auto block_sums = [&](int at, int row) {
@@ -102,7 +116,7 @@ __global__ void __launch_bounds__(Plan::kWarps * 32)
   if (parts > 1) {
     for (int at = threadIdx.x; at < work; at += blockDim.x) {
       const int row = row_of(at), to = at & (parts - 1), place = part * each + (at >> p.parts_shift);
-      const DecodeSum sum = decode_add<8, false>(block_sums(at, row), kRows * kDim / 4, s.bases + row, kRows, warps);
+      const DecodeSum sum = decode_add<2, false>(block_sums(at, row), s.kSumsEach / 4, s.bases + row, kRows, warps);
       cluster_store_async(s.sent + place, s.arrived, to, sum.y);
       cluster_store_async(s.sent_bases + place, s.arrived, to, make_float2(sum.most, sum.total));
     }
@@ -112,7 +126,7 @@ __global__ void __launch_bounds__(Plan::kWarps * 32)
     const int at = i * parts + part, row = row_of(at);
     const float4* sums = parts > 1 ? s.sent + i : block_sums(at, row);
     const float2* bases = parts > 1 ? s.sent_bases + i : s.bases + row;
-    const DecodeSum sum = decode_add<8, false>(sums, parts > 1 ? each : kRows * kDim / 4, bases,
+    const DecodeSum sum = decode_add<2, false>(sums, parts > 1 ? each : s.kSumsEach / 4, bases,
                                                parts > 1 ? each : kRows, parts > 1 ? parts : warps);
     decode_write(p.out, sequence, core.place(row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
   }
@@ -133,13 +147,14 @@ inline DecodeCoreCache decode_core_cache(const KvCache& x, int64_t bytes) {
           x.scale_head};
 }
 
-inline DecodeCoreParams decode_core_params(const AttentionCall& c, const DecodeCores& cores) {
+inline DecodeCoreParams decode_core_params(const AttentionCall& c, const DecodeCores& cores, bool prefetch) {
   const auto window = [](int32_t n) { return n >= 0 && n < kCoreNoWindow ? n : kCoreNoWindow; };
   DecodeCoreParams p = {};
   while (1 << p.parts_shift < cores.parts) ++p.parts_shift;
   p.max_kv = static_cast<int32_t>(c.seqs.max_kv), p.q_len = static_cast<int32_t>(c.seqs.q_len);
   p.group = static_cast<int32_t>(c.heads / c.kv_heads), p.rows = p.group * p.q_len;
   p.head_dim = static_cast<int32_t>(c.head_dim), p.v_dim = static_cast<int32_t>(c.v_dim);
+  if (prefetch && c.mask.window_left < 0) p.pages = static_cast<int32_t>(c.pages < 0x7fffffff ? c.pages : 0x7fffffff);
   // A page that is longer than all sequences is never left.
   const int64_t size = c.seqs.page_table ? c.seqs.page_size : 0x7fffffff;
   p.page_size = Divider(size < 1 ? 1 : size < 0x7fffffff ? size : 0x7fffffff);
@@ -162,11 +177,10 @@ ek_status decode_core_launch(const AttentionCall& call, const Launch& l) {
   const DecodeCores cores = decode_cores(call, l.device, l.flags & EK_FLAG_BATCH_INVARIANT);
   Grid grid;
   grid.threads = dim3(static_cast<unsigned>(cores.warps * 32)), grid.cluster = cores.parts;
-  if (grid.cluster > 8)
-    if (const ek_status status = allow_large_cluster(l, attention_decode_cuda_split<Plan>)) return status;
+  if (const ek_status status = allow_smem<&attention_decode_cuda_split<Plan>>(l)) return status;
   for (int64_t b = 0; b < call.batch; b += kSlab) {
     const AttentionCall slab = decode_slab(call, b, call.batch - b < kSlab ? call.batch - b : kSlab);
-    const DecodeCoreParams p = decode_core_params(slab, cores);
+    const DecodeCoreParams p = decode_core_params(slab, cores, l.flags & EK_FLAG_PDL && l.device.target >= 90);
     const int each = (p.rows * p.v_dim / 4 + cores.parts - 1) / cores.parts;
     grid.smem = DecodeCoreSmem<Plan>::bytes(cores.warps, cores.parts, each);
     grid.blocks = dim3(static_cast<unsigned>(call.kv_heads * cores.parts), static_cast<unsigned>(slab.batch));

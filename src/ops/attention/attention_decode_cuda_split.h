@@ -25,15 +25,24 @@ struct DecodeCorePlan {
   static constexpr int kVec = kNarrow && kRows == 1 ? 16 : 8;
   static constexpr int kLanes = kDim / kVec;       // that share a key
   static constexpr int kGroups = 32 / kLanes;      // of a warp
-  static constexpr int kAtOnce = 4;                // keys of a group: K and V of all are on the way together
+  static constexpr int kAtOnce = 4;                // keys of a group
   static constexpr int kKeys = kGroups * kAtOnce;  // of a warp's step
-  // Of an SM, by registers: 80, 128, or more. A block may have all of them.
-  static constexpr int kWarps = kRows == 1 ? 24 : kDim > 128 ? 8 : 16;
+  // K and V of kRing steps, and scales, are on the way together, in shared memory. More steps were slower.
+  static constexpr int kRing = 2, kWordBytes = kVec * static_cast<int>(sizeof(K));
+  static constexpr int kStageBytes = 2 * kAtOnce * 32 * kWordBytes + (kNarrow ? 256 : 0);
+  static constexpr int kSumBytes = kRows * kDim * 4;  // at the end, in the same place
+  static constexpr int kRingBytes = kRing * kStageBytes > kSumBytes ? kRing * kStageBytes : kSumBytes;
+  // The most of a block. More are no faster, and a Turing's shared memory has room for seven.
+  static constexpr int kWarps = 8;
+  static int warps(int smem_per_block) {
+    const int fit = (smem_per_block - kRows * kDim * 12 - 1024) / (kRingBytes + kRows * 8);
+    return fit < kWarps ? fit : kWarps;
+  }
 };
 
 // What the choice of blocks knows of a plan and a GPU.
 struct DecodeCoreRoom {
-  int keys, warps;        // of a warp's step; that an SM holds
+  int keys, warps;        // of a warp's step; the most of a block
   int processors, parts;  // parts: the most blocks of a cluster; 1: no clusters
 };
 
@@ -43,12 +52,15 @@ struct DecodeCores {
   int64_t steps;
 };
 
-// With fewer warps a block is not worth its part in a merge.
-constexpr int kCoreLeastWarps = 4;
+// Warps of an SM, of all its blocks: with more, all of their keys come late and at once, and multiplying is not hidden.
+constexpr int kCoreWarps = 8;
+// With fewer warps a block of a cluster is not worth its part in a merge.
+constexpr int kCoreLeastWarps = 2;
 // Of batch-invariant calls, whatever their lengths: a page table may be wider in a larger batch.
-constexpr int kCoreFixedParts = 4, kCoreFixedWarps = 8;
+constexpr int kCoreFixedParts = 4, kCoreFixedWarps = 4;
 
-// Blocks for all SMs where items are few, warps for about one wave, and no more of both than there are keys for.
+// Blocks for all SMs where items are few, as many warps as an SM can use, and two steps of each, which are on the way
+// together, where there are keys for them.
 inline DecodeCores decode_cores(int64_t items, int64_t keys, const DecodeCoreRoom& room, bool batch_invariant) {
   const auto divide_up = [](int64_t a, int64_t b) { return (a + b - 1) / b; };
   const auto most = [](int64_t a, int64_t b) { return a > b ? a : b; };
@@ -59,13 +71,12 @@ inline DecodeCores decode_cores(int64_t items, int64_t keys, const DecodeCoreRoo
     parts = least(kCoreFixedParts, room.parts);
   } else {
     items = most(items, 1);
-    const int64_t all = int64_t{room.processors} * room.warps, each = least(steps, most(all / items, 1));
-    // In a cluster two blocks fit on an SM, or there would be room for few clusters at once.
-    const AttentionRoom clusters = {room.processors, 2, room.parts};
+    const int64_t each = least(divide_up(steps, 2), most(int64_t{room.processors} * kCoreWarps / items, 1));
+    const AttentionRoom clusters = {room.processors, 2, room.parts};  // two blocks fit on an SM
     while (2 * parts <= room.parts && items * 2 * parts <= room.processors && each >= 2 * parts * kCoreLeastWarps &&
            items <= clusters.at_once(2 * parts))
       parts *= 2;
-    warps = least(divide_up(each, parts), parts > 1 ? room.warps / 2 : room.warps);
+    warps = least(divide_up(each, parts), room.warps);
     warps = divide_up(steps, parts * divide_up(steps, parts * warps));  // all steps are full then, or nearly
   }
   return {static_cast<int>(parts), static_cast<int>(warps), divide_up(steps, parts * warps)};
@@ -97,15 +108,17 @@ inline int64_t decode_core_keys(const AttentionCall& c) {
 inline DecodeCores decode_cores(const AttentionCall& c, const Device& device, bool batch_invariant) {
   const auto cores = [&](auto plan) {
     using Plan = decltype(plan);
-    return decode_cores(c.batch * c.kv_heads, decode_core_keys(c),
-                        {Plan::kKeys, Plan::kWarps, device.processors, device.target >= 90 ? 16 : 1}, batch_invariant);
+    return decode_cores(
+        c.batch * c.kv_heads, decode_core_keys(c),
+        {Plan::kKeys, Plan::warps(device.smem_per_block), device.processors, device.target >= 90 ? 8 : 1},
+        batch_invariant);
   };
   return dtype_bytes(c.K) == 1 ? with_core_plan<int8_t>(c, cores) : with_core_plan<int16_t>(c, cores);
 }
 
 // Little work, where a call is a chain of latencies: at most so many bytes of K and V, and so many steps of a warp. More is
 // streamed better by the rows for tensor cores.
-constexpr int64_t kCoreBytes = 32 << 20, kCoreSteps = 8;
+constexpr int64_t kCoreBytes = 20 << 20, kCoreSteps = 4;
 
 inline bool decode_cores_win(const AttentionCall& c, const Device& device) {
   const int64_t row = c.kv_heads * (c.head_dim + c.v_dim) * dtype_bytes(c.K), keys = decode_core_keys(c);

@@ -48,8 +48,7 @@ struct DecodePlan90 {
   static constexpr int kSmemBytes = kRingBytes + kBlockBytes;
   static EK_RULE int ring_bytes(int) { return kRingBytes; }
   static_assert(kStages >= 2, "a tile on the way while another is used");
-  // Blocks of a cluster. 16 are more than every GPU has room for: a part of the chip with 8 SMs has, at two blocks each.
-  static constexpr int kMostCluster = kBlocks > 1 ? 16 : 8;
+  static constexpr int kMostCluster = 8;  // blocks; 16 were slower wherever they were tried
   static_assert(kStages * kStageBytes >= (kRows * kDim / 4 + kMostCluster) * 24,
                 "the states of an item fit in the ring");
 };

@@ -112,12 +112,12 @@ struct AttentionClusters {
 struct AttentionRoom {
   int64_t processors, blocks_each, most;
 
-  // Clusters that surely run at once: none crosses the parts of the chip, at most 8 of pairs of SMs, and a second wave would
-  // double the time. (Measured on the H200: 30 of four blocks at one an SM; this says 29.)
+  // Clusters that surely run at once: a second wave would double the time. None crosses the parts of the chip, of which
+  // those of more than two blocks leave some idle: on the H200 there were 30 of four and 15 of eight at a block an SM, 62 and
+  // 30 at two.
   EK_RULE int64_t at_once(int64_t blocks) const {
-    const int64_t pair = 2 * (blocks_each & -blocks_each), lost = blocks > pair ? blocks - pair : 0;
-    const int64_t left = processors * blocks_each - 8 * lost;
-    return left < 0 ? 0 : left / blocks;
+    const int64_t all = processors * blocks_each;
+    return (blocks > 2 ? all * 10 / 11 : all) / blocks;
   }
 };
 
@@ -132,9 +132,11 @@ EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const Attentio
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
-  if (blocks > 1 && split_joins(s, blocks, total, s.heads * max_tiles)) return {1, blocks};
+  // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
+  const bool half = 9 * blocks * items >= 4 * s.workers && blocks * items <= room.processors;
+  if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
   AttentionClusters best = {1, 1};
-  for (int64_t n = room.most < 8 ? room.most : 8; n > 1; n /= 2) {  // 16 would leave too many SMs idle
+  for (int64_t n = room.most; n > 1; n /= 2) {
     int64_t count = room.at_once(n) / items;
     if (count > most / n) count = most / n;
     if (count > split_teams(s, n, max_tiles)) count = split_teams(s, n, max_tiles);
