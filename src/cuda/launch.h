@@ -91,13 +91,6 @@ ek_status allow_smem(const Launch& l) {
   return status;
 }
 
-// Before the launch of a kernel in clusters of more than 8 blocks, which not every GPU has room for.
-template <class Kernel>
-ek_status allow_large_cluster(const Launch& l, Kernel* kernel) {
-  const cudaError_t error = cudaFuncSetAttribute(kernel, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);
-  return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "clusters of a kernel");
-}
-
 // Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.
 inline unsigned grid_blocks(int64_t work, int64_t per_block) {
   const int64_t blocks = (work + per_block - 1) / per_block;
