@@ -191,9 +191,9 @@ void clusters() {
   CHECK(two.at_once(2) == 132 && two.at_once(4) == 60 && two.at_once(8) == 30 && four.at_once(8) == 60);
   CHECK_EQ((AttentionRoom{4, 1, 8}.at_once(8)), 0);
   const auto check = [](const AttentionRoom& room, int64_t workers, int64_t batch, int64_t heads, int64_t keys,
-                        int64_t count, int64_t blocks) {
+                        int64_t count, int64_t blocks, int64_t page = 64) {
     const AttentionSplit s = attention_split(workers, heads, 64, false);
-    const AttentionClusters c = split_clusters(s, room, batch, (keys + 63) / 64);
+    const AttentionClusters c = split_clusters(s, room, batch, (keys + 63) / 64, page);
     CHECK_EQ(c.count, count);
     CHECK_EQ(c.blocks, blocks);
   };
@@ -213,7 +213,13 @@ void clusters() {
   check(two, 132, 1, 8, 0, 1, 1);
   check(two, 132, 0, 8, 1024, 1, 1);
   check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
-  CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16).blocks, 1);
+  // Small pages: a block on every SM, or none
+  check(two, 264, 8, 8, 2048, 1, 2, 16);
+  check(two, 132, 1, 8, 8192, 1, 1, 16);
+  check(two, 132, 1, 4, 131072, 1, 1, 16);
+  check(two, 132, 1, 8, 1024, 1, 8, 16);
+  check(two, 264, 8, 8, 2048, 1, 1, 1);
+  CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16, 64).blocks, 1);
 
   for (int64_t processors : {1, 3, 66, 132})
     for (int64_t each : {1, 2, 3, 4})
@@ -223,7 +229,7 @@ void clusters() {
             const AttentionRoom room = {processors, each, 8};
             const AttentionSplit s = attention_split(processors * each, heads, 64, false);
             const int64_t tiles = (keys + 63) / 64, items = batch * heads, total = items * tiles;
-            const AttentionClusters c = split_clusters(s, room, batch, tiles);
+            const AttentionClusters c = split_clusters(s, room, batch, tiles, 64);
             const int64_t blocks = c.count * c.blocks;
             CHECK(c.blocks > 1 || c.count == 1);
             if (c.blocks == 1) continue;

@@ -48,6 +48,7 @@ inline DecodeParams decode_params(const AttentionCall& call, const DecodeSizes& 
   p.group = static_cast<int32_t>(call.heads / call.kv_heads);
   p.rows = sizes.rows, p.row_blocks = sizes.row_blocks, p.slot_rows = sizes.slot_rows;
   p.cluster = static_cast<int32_t>(sizes.clusters.blocks), p.teams = static_cast<int32_t>(sizes.clusters.count);
+  p.late = p.cluster > 2 && 2 * sizes.split.workers > l.device.processors;
   p.k_tokens = by_token(call.k), p.v_tokens = by_token(call.v);
   p.special = call.softcap > 0.f || call.alibi;
   p.factor = call.scale * (call.softcap > 0.f ? 1.f / call.softcap : kLog2e);

@@ -61,6 +61,7 @@ struct DecodeParams {
   int32_t row_blocks;       // of 16 rows, of a kv head
   int32_t slot_rows;        // rows of a state
   int32_t cluster, teams;   // blocks of a cluster (1: none), and clusters of every item
+  bool late;                // the next kernel is let in at the end: large clusters would have to share SMs with its own
   bool k_tokens, v_tokens;  // scales for each token; else one for all tokens of a head
   bool special;             // softcap or ALiBi
   float factor;             // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)

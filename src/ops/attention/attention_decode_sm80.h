@@ -43,7 +43,7 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape
   const int64_t whole = (keys + tile - 1) / tile, tiles = whole + 1;
   s.slab = kDecodeBatch;
   s.clusters = {1, 1};
-  if (c.batch <= s.slab) s.clusters = split_clusters(s.split, shape.room, c.batch, whole);
+  if (c.batch <= s.slab) s.clusters = split_clusters(s.split, shape.room, c.batch, whole, c.seqs.page_size);
   if (s.clusters.blocks > 1) s.split.workers = c.batch * s.split.heads * s.clusters.count * s.clusters.blocks;
   if (batch_invariant) {
     const int64_t one = split_slots(s.split, 1, tiles) * s.slot_rows * (c.v_dim * 4 + 8);

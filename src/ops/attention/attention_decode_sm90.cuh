@@ -283,7 +283,7 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
       if (maps.boxes) tma_prefetch_map(&maps.k), tma_prefetch_map(&maps.v);
     }
     pdl_wait();
-    pdl_launch();
+    if (!p.late) pdl_launch();
     decode_block_sm90<Plan>(p, maps, decode_sm90_smem);
   }
 }

@@ -121,20 +121,27 @@ struct AttentionRoom {
   }
 };
 
-// For a batch whose sequences have at most so many tiles: about as many blocks as the balanced split would cut an item into,
-// in one cluster where that is enough, else in several; at most s.workers for all items. No clusters where items fill the
-// grid.
+// Keys that the copy engine brings at a time: fewer of a page are copied one by one.
+constexpr int64_t kLeastBoxKeys = 8;
+
+// For a batch whose sequences have at most so many tiles, in pages of so many keys: about as many blocks as the balanced split
+// would cut an item into, in one cluster where that is enough, else in several; at most s.workers for all items. No clusters
+// where items fill the grid, or where a block has to load key by key: then it takes all blocks to load fast enough.
 EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const AttentionRoom& room, int64_t batch,
-                                         int64_t max_tiles) {
+                                         int64_t max_tiles, int64_t page) {
   const int64_t items = batch * s.heads, total = items * max_tiles;
-  if (items < 1 || s.fixed_tiles) return {1, 1};
+  if (items < 1 || s.fixed_tiles || page < kLeastBoxKeys) return {1, 1};
   const int64_t share = split_share(s, total), most = s.workers / items;
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
   // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
-  const bool half = 9 * blocks * items >= 4 * s.workers && blocks * items <= room.processors;
+  // With several pages to a tile it takes a block on nearly every SM.
+  const int64_t all = blocks * items;
+  const bool half =
+      all <= room.processors && (page < s.tile ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
   if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
+  if (page < s.tile) return {1, 1};
   AttentionClusters best = {1, 1};
   for (int64_t n = room.most; n > 1; n /= 2) {
     int64_t count = room.at_once(n) / items;
