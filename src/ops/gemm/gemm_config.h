@@ -110,12 +110,19 @@ inline bool gemm_rows_aligned(Matrix x, ek_dtype dtype, int bytes) {
   return gemm_aligned(x, dtype, bytes);
 }
 
-// Nothing but a scaled product, in rows that the copy engine can store: it writes whole units of 16 bytes, past the end of
-// a row too.
+// Rows that the copy engine can load and store: it writes whole units of 16 bytes, past the end of a row too.
+inline bool gemm_stored(const GemmCall& c, const Matrix& x) {
+  return x.col == 1 && gemm_rows_aligned(x, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
+}
+// Nothing but a scaled product.
 inline GemmFinish gemm_finish(const GemmCall& c) {
   const bool plain = c.plain() && !c.c.data && c.out == c.in && c.a.col == 1 && c.b.row == 1;
-  const bool stored = c.d.col == 1 && gemm_rows_aligned(c.d, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
-  return plain && stored ? GemmFinish::kPlain : GemmFinish::kFull;
+  return plain && gemm_stored(c, c.d) ? GemmFinish::kPlain : GemmFinish::kFull;
+}
+// Any other result of 16 bits whose c and d the copy engine takes. A stride of 0 it does not.
+inline bool gemm_takes_boxes(const GemmCall& c) {
+  const bool with_c = !c.c.data || (gemm_stored(c, c.c) && (c.c.row > 0 || c.m == 1));
+  return c.out == c.in && !c.gated && gemm_stored(c, c.d) && with_c && reinterpret_cast<uintptr_t>(c.bias) % 4 == 0;
 }
 
 // Room for the sums of an index and a tile in 32 bits.
@@ -144,7 +151,8 @@ inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a 
 // Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
+constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
+constexpr float kGemmFullCycles = 50 / 128.f;   // the same with an epilogue
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
@@ -154,6 +162,10 @@ constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
+
+inline float gemm_store_cycles(const GemmCall& c) {
+  return gemm_finish(c) == GemmFinish::kPlain ? kGemmStoreCycles : kGemmFullCycles;
+}
 
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
@@ -179,9 +191,11 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
+  const float product = s.k_blocks * block, store = gemm_store_cycles(c) * t.rows * t.cols;
+  // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
-  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) + waves * s.k_blocks * block +
-                kGemmStoreCycles * t.rows * t.cols * (hidden ? 1 : waves);
+  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) +
+                (hidden ? waves * std::max(product, product / 2 + store) + store : waves * (product + store));
   return plan;
 }
 
@@ -194,7 +208,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
   const int cluster = gemm_sharing(t.share);
-  const float once = kGemmFixedCycles + kGemmStoreCycles * t.rows * t.cols;
+  const float once = kGemmFixedCycles + gemm_store_cycles(c) * t.rows * t.cols;
   const float block = (plan.cycles - once) / s.k_blocks;
   for (int split = 2;
        split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split * cluster <= device.processors;

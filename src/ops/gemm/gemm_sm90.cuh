@@ -42,9 +42,10 @@ struct GemmSm90Tile {
   // Each warpgroup stages its part of d: two chunks in turn, as the TMA store reads them, or one of sums in f32, whose rows
   // are padded against bank conflicts.
   static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr bool kBoxes = kWgCols % kChunkCols == 0;
   static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kChunkCols;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
-  static constexpr int kStagingBytes = kPlain ? 2 * kChunkBytes : (kSumBytes + 127) / 128 * 128;
+  static constexpr int kStagingBytes = kPlain ? 2 * kChunkBytes : (kSumBytes + 1023) / 1024 * 1024;
   static constexpr int kFixedBytes = 2 * kStagingBytes + 512;  // the last for barriers
   static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
@@ -59,11 +60,12 @@ struct GemmSm90Tile {
 };
 
 struct GemmSm90Params {
-  CUtensorMap a, b, d;  // d: of plain results
+  CUtensorMap a, b, c, d;  // c and d: of plain results and of boxes
   GemmSchedule schedule;
-  GemmOut out;               // in the caller's rows and columns
-  float scale;               // of plain results: alpha and out_scale
-  int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
+  GemmOut out;                        // in the caller's rows and columns
+  float scale;                        // of plain results: alpha and out_scale
+  bool boxes;                         // c and d come and go by TMA
+  int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
   float* partials;     // two tiles of f32 for each block
   uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
@@ -114,6 +116,8 @@ struct GemmSmem {
   uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
+  uint32_t* told;     // pieces: whether this block is the last, for each warpgroup
+  uint64_t* c_full;   // c is in a chunk's buffer, two for each warpgroup
   __device__ explicit GemmSmem(char* raw) {
     ring = raw;
     staging = ring + Tile::kStages * Tile::kStageBytes;
@@ -121,6 +125,8 @@ struct GemmSmem {
     empty = full + Tile::kStages;
     room = empty + Tile::kStages;
     arrived = room + 1;
+    told = reinterpret_cast<uint32_t*>(arrived + 2);
+    c_full = arrived + 3;
   }
 };
 
@@ -314,6 +320,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
+    for (int i = 0; i < 4 && !Tile::kPlain; ++i) mbarrier_init(&smem.c_full[i], 1);
     mbarrier_fence();
   }
   __syncwarp();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the accumulators of a warpgroup to d (GemmFinish):
 //   kPlain  16-bit d = alpha * out_scale * acc: by stmatrix and TMA, chunk by chunk, while the next tile is multiplied
-//   kFull   everything else: sums in f32 through shared memory, and from there by gemm_store.cuh, eight columns to a thread
+//   kFull   bias, activations and c: the same way, where d is of 16 bits and the copy engine takes it and c (boxes). Else sums
+//           in f32 through shared memory, and from there by gemm_store.cuh, eight columns to a thread
 // In a warpgroup's 64 x kCols result, thread t holds rows 16 (t / 32) + t % 32 / 4 and 8 further down, columns
 // 8 j + 2 (t % 4) and the next: acc[4 j .. 4 j + 3].
 #pragma once
 
+#include "cuda/mma.cuh"
 #include "cuda/traffic.cuh"
 #include "cuda/vec.cuh"
 #include "ops/gemm/gemm_sm90.cuh"
@@ -41,12 +43,18 @@ class GemmSm90Epilogue {
     row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
     col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
+    whole_ = work.k_count == p_.schedule.k_blocks;
+    asked_ = false;
   }
 
-  // During the product: c on its way to L2.
+  // During the product: c on its way to L2, and its first chunks to shared memory, unless another block may be the last.
   __device__ __forceinline__ void during() {
     if constexpr (!Tile::kPlain)
-      if (p_.out.c.data) prefetch_c();
+      if (p_.out.c.data) {
+        prefetch_c();
+        if constexpr (Tile::kBoxes)
+          if (p_.boxes && whole_) ask_first();
+      }
   }
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
@@ -58,16 +66,17 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
-    if constexpr (!Tile::kPlain)
+    if constexpr (!Tile::kPlain) {
+      if constexpr (Tile::kBoxes)
+        if (p_.boxes) return store_boxes(acc);
       store_columns(acc);
-    else if constexpr (Tile::kTurned)
-      store_turned(acc);
-    else
+    } else {
       store_tile(acc);
+    }
   }
 
   __device__ __forceinline__ void end() {
-    if (Tile::kPlain && leads()) tma_store_wait_read();
+    if ((Tile::kPlain || p_.boxes) && leads()) tma_store_wait_read();
   }
 
  private:
@@ -81,7 +90,7 @@ class GemmSm90Epilogue {
       __stcg(mine + v * 128, make_float4(x[0], x[1], x[2], x[3]));
     }
     barrier_sync(kStoreBarrier + wg_, 128);
-    uint32_t* told = reinterpret_cast<uint32_t*>(smem_.arrived + 2) + wg_;
+    uint32_t* told = smem_.told + wg_;
     if (thread_ == 0) {
       // The barrier has put the other threads' stores before this one's release.
       uint32_t* counter =
@@ -187,12 +196,21 @@ class GemmSm90Epilogue {
     fence_async();
     barrier_sync(kStoreBarrier + wg_, 128);
     if (!leads()) return;
-    const int down = t / kAcross * 64, across = t % kAcross * kChunkCols;
-    if constexpr (Tile::kTurned)
-      tma_store(&p_.d, buffer(t), row_ + down, col_ + across, batch_);
-    else
-      tma_store(&p_.d, buffer(t), col_ + across, row_ + down, batch_);
+    const int2 at = chunk_at(t);
+    tma_store(&p_.d, buffer(t), at.x, at.y, batch_);
     tma_store_commit();
+  }
+  // The first column and row of chunk t in the caller's d.
+  __device__ __forceinline__ int2 chunk_at(int t) const {
+    const int down = row_ + t / kAcross * 64, across = col_ + t % kAcross * kChunkCols;
+    return Tile::kTurned ? make_int2(down, across) : make_int2(across, down);
+  }
+  // Where the 16 columns of 16 rows of a chunk that a warp holds lie in its buffer, this lane's part of the matrices: columns
+  // from 8 j on. Turned: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
+  __device__ __forceinline__ int matrices_at(int thread, int j) const {
+    const int lane = thread % 32, first = thread / 32 * 16;
+    if constexpr (Tile::kTurned) return staged_at<64>(j * 8 + lane / 16 * 8 + lane % 8, first / 8 + lane / 8 % 2);
+    return staged_at<kChunkCols>(first + lane % 16, j + lane / 16);
   }
 
   // 16 accumulators, scaled, as four 8x8 matrices in two halves.
@@ -205,43 +223,117 @@ class GemmSm90Epilogue {
     kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
   }
 
+  // Turned: acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging.
   __device__ __forceinline__ void store_tile(Acc& acc) {
-    const int thread = computed_here(thread_), lane = thread % 32, row = thread / 32 * 16 + lane % 16;
+    const int thread = computed_here(thread_);
 #pragma unroll
     for (int t = 0; t < kParts * kAcross; ++t) {
       begin_chunk(t);
 #pragma unroll
       for (int j = 0; j < kChunkCols / 8; j += 2)
-        stage_8x8<false>(smem_address(buffer(t)) + staged_at<kChunkCols>(row, j + lane / 16),
-                         &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
+        stage_8x8<Tile::kTurned>(smem_address(buffer(t)) + matrices_at(thread, j),
+                                 &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
       end_chunk(t);
     }
   }
 
-  // acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging.
-  __device__ __forceinline__ void store_turned(Acc& acc) {
-    const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16;
-#pragma unroll
-    for (int t = 0; t < kParts * kAcross; ++t) {
-      begin_chunk(t);
-#pragma unroll
-      for (int j = 0; j < kChunkCols / 8; j += 2) {
-        // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
-        const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
-        stage_8x8<true>(smem_address(buffer(t)) + staged_at<64>(r, c8),
-                        &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
-      }
-      end_chunk(t);
-    }
-  }
-
-  // ---- full: sums in f32, a chunk of the caller's rows and columns at a time ----
+  // ---- boxes: the same with an epilogue, 32 columns of accumulators at a time, c in place of what is stored ----
   // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
   // fetched for a single use.
 
+  static constexpr int kHalves = kChunkCols / 32, kChunks = kParts * kAcross;
+
+  __device__ __forceinline__ void ask(int t) const {
+    const int2 at = chunk_at(t);
+    uint64_t* const full = &smem_.c_full[2 * wg_ + t % 2];
+    mbarrier_expect(full, Tile::kChunkBytes);
+    tma_load(buffer(t), &p_.c, at.x, at.y, batch_ * p_.c_batch, full);
+  }
+  __device__ __forceinline__ void ask_first() {
+    asked_ = true;
+    if (!leads()) return;
+    tma_store_wait_read();
+    ask(0);
+    if (kChunks > 1) ask(1);
+  }
+
+  // Bias of the columns of a half: of 8 g + 2 (lane % 4) and the next; turned, of this lane's two rows of accumulators.
+  __device__ __forceinline__ void fetch_bias(int h, int thread, uint32_t (&words)[4]) const {
+    const T* const bias = static_cast<const T*>(p_.out.epilogue.bias);
+    const int t = h / kHalves, lane = thread % 32;
+#pragma unroll
+    for (int g = 0; g < 4; ++g) {
+      words[g] = 0;
+      if constexpr (Tile::kTurned) {
+        const int col = row_ + t / kAcross * 64 + thread / 32 * 16 + lane / 4 + g * 8;
+        if (g < 2 && bias && col < p_.out.n) words[g] = reinterpret_cast<const uint16_t*>(bias)[col];
+      } else {
+        const int col = col_ + (t % kAcross * kHalves + h % kHalves) * 32 + g * 8 + lane % 4 * 2;
+        if (bias && col < p_.out.n) words[g] = *reinterpret_cast<const uint32_t*>(bias + col);
+      }
+    }
+  }
+
+  __device__ __forceinline__ void store_boxes(Acc& acc) {
+    const GemmEpilogue& e = p_.out.epilogue;
+    const bool with_c = p_.out.c.data;
+    const int thread = computed_here(thread_);
+    if (with_c && !asked_) ask_first();
+    uint32_t words[4];
+    fetch_bias(0, thread, words);
+#pragma unroll 1
+    for (int h = 0; h < kChunks * kHalves; ++h) {
+      const int t = h / kHalves, half = h % kHalves;
+      if (half == 0 && with_c) {
+        mbarrier_wait(&smem_.c_full[2 * wg_ + t % 2], c_phase_ >> t % 2 & 1);
+        c_phase_ ^= 1 << t % 2;
+      } else if (half == 0) {
+        begin_chunk(t);
+      }
+      float2 bias[4];
+#pragma unroll
+      for (int g = 0; g < 4; ++g) bias[g] = unpack_pair<T>(words[g]);
+      float z[16];
+#pragma unroll
+      for (int i = 0; i < kChunks * kHalves; ++i) {
+        if (i != h) continue;
+        const float* x = &acc[i * 16 / (kCols / 2)][i * 16 % (kCols / 2)];
+#pragma unroll
+        for (int j = 0; j < 16; ++j) {
+          const float b = Tile::kTurned ? bias[j / 2 % 2].x : j % 2 ? bias[j / 4].y : bias[j / 4].x;
+          z[j] = fmaf(x[j], e.alpha, b);
+        }
+      }
+      if (h + 1 < kChunks * kHalves) fetch_bias(h + 1, thread, words);
+      gemm_activate<T>(e.act, z);
+      // The chunk before this one has been read by now, and the next one's c can come into its place.
+      if (with_c && half == kHalves - 1 && t > 0 && t + 1 < kChunks && leads()) {
+        tma_store_wait_read();
+        ask(t + 1);
+      }
+      const uint32_t to = smem_address(buffer(t));
+#pragma unroll
+      for (int u = 0; u < 2; ++u) {
+        const uint32_t at = to + matrices_at(thread, half * 4 + u * 2);
+        uint32_t c[4] = {}, y[4];
+        if (with_c) ldmatrix<Tile::kTurned>(c, at);
+#pragma unroll
+        for (int i = 0; i < 4; ++i) {
+          const float2 x = unpack_pair<T>(c[i]);
+          const float* v = z + u * 8 + i * 2;
+          y[i] = pack_pair<T>(fmaf(e.beta, x.x, v[0] * e.out_scale), fmaf(e.beta, x.y, v[1] * e.out_scale));
+        }
+        Tile::kTurned ? stmatrix_x4_trans(at, y) : stmatrix_x4(at, y);
+      }
+      if (half == kHalves - 1) end_chunk(t);
+    }
+  }
+
+  // ---- full: sums in f32, a chunk of the caller's rows and columns at a time: whatever else there is ----
+
   static constexpr int kSumCols = Tile::kSumCols, kSums = kParts * (kCols / kSumCols);
   static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
-  static constexpr int kPitch = kWide + 4, kThreads = kWide / 8, kPasses = (kTall * kThreads + 127) / 128;
+  static constexpr int kPitch = kWide + 4, kThreads = kWide / 8;
 
   // The first row and column of chunk t in the caller's z.
   __device__ __forceinline__ int2 sums_at(int t) const {
@@ -292,6 +384,7 @@ class GemmSm90Epilogue {
     const int line = thread_ / kThreads, eight = thread_ % kThreads * 8;
 #pragma unroll 1
     for (int t = 0; t < kSums; ++t) {
+      __syncwarp();
       barrier_sync(kStoreBarrier + wg_, 128);  // what was there before has been read
 #pragma unroll
       for (int i = 0; i < kSums; ++i)
@@ -299,21 +392,11 @@ class GemmSm90Epilogue {
       const int2 at = sums_at(t);
       const int64_t col = at.y + eight;
       const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
-      // While the others are on their way to the barrier: bias, and c where it can be read in one piece.
       float bias[8] = {};
       if (const T* from = static_cast<const T*>(out.epilogue.bias))
 #pragma unroll
         for (int e = 0; e < 8; ++e)
           if (e < count) bias[e] = static_cast<float>(from[col + e]);
-      const bool ahead = out.c.data && out.wide_c && !out.f32_out && !out.gated && count == 8;
-      uint4 c[kPasses];
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const int64_t row = at.x + line + i * (128 / kThreads);
-        if (ahead && row < out.m)
-          c[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(out.c.data) + batch_ * out.c.batch +
-                                                       row * out.c.row + col));
-      }
       barrier_sync(kStoreBarrier + wg_, 128);
 #pragma unroll 1
       for (int r = line; r < kTall && count > 0; r += 128 / kThreads) {
@@ -323,32 +406,13 @@ class GemmSm90Epilogue {
         const float4 low = from[0], high = from[1];
         float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
 #pragma unroll
-        for (int e = 0; e < 8; ++e) z[e] = z[e] * out.epilogue.alpha + bias[e];
-        if (ahead)
-          finish_with(c[0], row, col, z);
-        else if (out.f32_out)
+        for (int e = 0; e < 8; ++e) z[e] = fmaf(z[e], out.epilogue.alpha, bias[e]);
+        if (out.f32_out)
           gemm_finish_sums<float>(out, batch_, row, col, count, z);
         else
           gemm_finish_sums<T>(out, batch_, row, col, count, z);
-        // The next one's: an index would not be known to the compiler.
-#pragma unroll
-        for (int i = 0; i + 1 < kPasses; ++i) c[i] = c[i + 1];
       }
     }
-  }
-
-  // Eight whole columns of a row, with their c.
-  __device__ __forceinline__ void finish_with(const uint4& c, int64_t row, int64_t col, float (&z)[8]) const {
-    const GemmOut& out = p_.out;
-    gemm_activate<T>(out.epilogue.act, z);
-    const uint32_t pairs[4] = {c.x, c.y, c.z, c.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack_pair<T>(pairs[e]);
-      z[2 * e] = fmaf(out.epilogue.beta, x.x, z[2 * e] * out.epilogue.out_scale);
-      z[2 * e + 1] = fmaf(out.epilogue.beta, x.y, z[2 * e + 1] * out.epilogue.out_scale);
-    }
-    gemm_put(static_cast<T*>(out.d.data) + batch_ * out.d.batch + row * out.d.row + col, int64_t{1}, out.wide_d, 8, z);
   }
 
   const GemmSm90Params& p_;
@@ -358,6 +422,8 @@ class GemmSm90Epilogue {
   const int worker_;
   char* const staging_;
   int row_, col_, batch_;
+  bool whole_, asked_;    // all of k is this block's; c's first chunks are on their way
+  uint32_t c_phase_ = 0;  // of c_full, a bit each
 };
 
 }  // namespace ek
