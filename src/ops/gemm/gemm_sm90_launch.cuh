@@ -52,7 +52,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   };
   if (Tile::kPlain) ok = ok && result_map(c.d, &p.d);
   p.c_batch = c.c.batch != 0;
-  p.boxes = !Tile::kPlain && Tile::kBoxes && gemm_takes_boxes(c) && result_map(c.d, &p.d) &&
+  p.boxes = !Tile::kPlain && Tile::kBoxes && gemm_takes_boxes(call) && result_map(c.d, &p.d) &&
             (!c.c.data || result_map(c.c, &p.c));
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
