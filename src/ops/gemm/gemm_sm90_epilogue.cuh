@@ -195,15 +195,20 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void end_chunk(int t) {
     fence_async();
     barrier_sync(kStoreBarrier + wg_, 128);
-    if (!leads()) return;
-    const int2 at = chunk_at(t);
-    tma_store(&p_.d, buffer(t), at.x, at.y, batch_);
+    if (warp_ != 0) return;
+    const int3 at = chunk_at(t);
+    char* const from = buffer(in_warp(t));
+    if (!elect_one()) return;
+    tma_store(&p_.d, from, at.x, at.y, at.z);
     tma_store_commit();
   }
-  // The first column and row of chunk t in the caller's d.
-  __device__ __forceinline__ int2 chunk_at(int t) const {
-    const int down = row_ + t / kAcross * 64, across = col_ + t % kAcross * kChunkCols;
-    return Tile::kTurned ? make_int2(down, across) : make_int2(across, down);
+  // Chunks of plain results are unrolled, and the compiler knows what is the same in all threads of a warp.
+  static __device__ __forceinline__ int in_warp(int x) { return Tile::kPlain ? x : warp_uniform(x); }
+  // The first column and row of chunk t in the caller's d, and the batch. For whole warps.
+  __device__ __forceinline__ int3 chunk_at(int t) const {
+    const int down = in_warp(row_ + t / kAcross * 64), across = in_warp(col_ + t % kAcross * kChunkCols);
+    const int batch = in_warp(batch_);
+    return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
   }
   // Where the 16 columns of 16 rows of a chunk that a warp holds lie in its buffer, this lane's part of the matrices: columns
   // from 8 j on. Turned: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
@@ -243,16 +248,20 @@ class GemmSm90Epilogue {
 
   static constexpr int kHalves = kChunkCols / 32, kChunks = kParts * kAcross;
 
+  // Chunk t of c, once all stores have read their buffers. By the first warp.
   __device__ __forceinline__ void ask(int t) const {
-    const int2 at = chunk_at(t);
-    uint64_t* const full = &smem_.c_full[2 * wg_ + t % 2];
+    const int3 at = chunk_at(t);
+    const int half = in_warp(t % 2);
+    if (!elect_one()) return;
+    uint64_t* const full = &smem_.c_full[2 * wg_ + half];
+    tma_store_wait_read();
     mbarrier_expect(full, Tile::kChunkBytes);
-    tma_load(buffer(t), &p_.c, at.x, at.y, batch_ * p_.c_batch, full);
+    tma_load(buffer(half), &p_.c, at.x, at.y, at.z * p_.c_batch, full);
   }
   __device__ __forceinline__ void ask_first() {
     asked_ = true;
-    if (!leads()) return;
-    tma_store_wait_read();
+    if (warp_ != 0) return;
+    __syncwarp();
     ask(0);
     if (kChunks > 1) ask(1);
   }
@@ -307,10 +316,7 @@ class GemmSm90Epilogue {
       if (h + 1 < kChunks * kHalves) fetch_bias(h + 1, thread, words);
       gemm_activate<T>(e.act, z);
       // The chunk before this one has been read by now, and the next one's c can come into its place.
-      if (with_c && half == kHalves - 1 && t > 0 && t + 1 < kChunks && leads()) {
-        tma_store_wait_read();
-        ask(t + 1);
-      }
+      if (with_c && half == kHalves - 1 && t > 0 && t + 1 < kChunks && warp_ == 0) ask(t + 1);
       const uint32_t to = smem_address(buffer(t));
 #pragma unroll
       for (int u = 0; u < 2; ++u) {
