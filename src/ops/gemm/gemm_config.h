@@ -53,7 +53,11 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-constexpr bool gemm_tile_built(int tile, bool along_k) { return along_k || kGemmTiles[tile].every_layout; }
+// The largest leaves an epilogue too few registers, and is never the best with one.
+constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
+  const GemmTileInfo& t = kGemmTiles[tile];
+  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
+}
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
@@ -152,7 +156,8 @@ inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a 
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
-constexpr float kGemmFullCycles = 50 / 128.f;   // the same with an epilogue
+constexpr float kGemmAddCycles = 20 / 128.f;    // the same with bias or c
+constexpr float kGemmActCycles = 40 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
@@ -164,7 +169,8 @@ constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
 
 inline float gemm_store_cycles(const GemmCall& c) {
-  return gemm_finish(c) == GemmFinish::kPlain ? kGemmStoreCycles : kGemmFullCycles;
+  if (c.act != EK_ACTIVATION_NONE || c.gated) return kGemmActCycles;
+  return gemm_finish(c) == GemmFinish::kPlain ? kGemmStoreCycles : kGemmAddCycles;
 }
 
 // Tiles of one kind for a product of m by n, without a split of k.
@@ -229,7 +235,7 @@ GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile)
   const bool along_k = c.a.col == 1 && c.b.row == 1;
   GemmPlan best;
   for (int tile = 0; tile < kGemmTileCount; ++tile) {
-    if (!gemm_tile_built(tile, along_k)) continue;
+    if (!gemm_tile_built(tile, along_k, gemm_finish(c))) continue;
     const GemmPlan plan = plan_tile(c, device, tile);
     if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
   }
