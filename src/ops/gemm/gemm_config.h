@@ -53,7 +53,11 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-constexpr bool gemm_tile_built(int tile, bool along_k) { return along_k || kGemmTiles[tile].every_layout; }
+// The largest leaves an epilogue too few registers, and is never the best with one.
+constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
+  const GemmTileInfo& t = kGemmTiles[tile];
+  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
+}
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
@@ -144,7 +148,9 @@ inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a 
 // Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile
+constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
+constexpr float kGemmAddCycles = 20 / 128.f;    // the same with bias or c
+constexpr float kGemmActCycles = 40 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
@@ -154,6 +160,11 @@ constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
+
+inline float gemm_store_cycles(const GemmCall& c) {
+  if (c.act != EK_ACTIVATION_NONE || c.gated) return kGemmActCycles;
+  return gemm_finish(c) == GemmFinish::kPlain ? kGemmStoreCycles : kGemmAddCycles;
+}
 
 // Tiles of one kind for a product of m by n, without a split of k.
 inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile) {
@@ -179,9 +190,11 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
+  const float product = s.k_blocks * block, store = gemm_store_cycles(c) * t.rows * t.cols;
+  // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
-  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) + waves * s.k_blocks * block +
-                kGemmStoreCycles * t.rows * t.cols * (hidden ? 1 : waves);
+  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) +
+                (hidden ? waves * std::max(product, product / 2 + store) + store : waves * (product + store));
   return plan;
 }
 
@@ -194,7 +207,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
   const int cluster = gemm_sharing(t.share);
-  const float once = kGemmFixedCycles + kGemmStoreCycles * t.rows * t.cols;
+  const float once = kGemmFixedCycles + gemm_store_cycles(c) * t.rows * t.cols;
   const float block = (plan.cycles - once) / s.k_blocks;
   for (int split = 2;
        split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 && tiles * split * cluster <= device.processors;
@@ -215,7 +228,7 @@ GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile)
   const bool along_k = c.a.col == 1 && c.b.row == 1;
   GemmPlan best;
   for (int tile = 0; tile < kGemmTileCount; ++tile) {
-    if (!gemm_tile_built(tile, along_k)) continue;
+    if (!gemm_tile_built(tile, along_k, gemm_finish(c))) continue;
     const GemmPlan plan = plan_tile(c, device, tile);
     if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
   }

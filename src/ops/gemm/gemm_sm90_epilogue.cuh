@@ -241,7 +241,8 @@ class GemmSm90Epilogue {
 
   static constexpr int kSumCols = Tile::kSumCols, kSums = kParts * (kCols / kSumCols);
   static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
-  static constexpr int kPitch = kWide + 4, kThreads = kWide / 8, kPasses = (kTall * kThreads + 127) / 128;
+  static constexpr int kPitch = kWide + 4, kThreads = kWide / 8;
+  static constexpr int kLines = 128 / kThreads, kPasses = (kTall + kLines - 1) / kLines;
 
   // The first row and column of chunk t in the caller's z.
   __device__ __forceinline__ int2 sums_at(int t) const {
@@ -286,12 +287,37 @@ class GemmSm90Epilogue {
     }
   }
 
+  // What a chunk needs beside its sums, for the rows and the eight columns of this thread: 16-bit, whole columns.
+  struct Beside {
+    uint4 bias, c[kPasses];
+  };
+  __device__ __forceinline__ void fetch(int t, int line, int eight, Beside* to) const {
+    const GemmOut& out = p_.out;
+    const int2 at = sums_at(t);
+    const int64_t col = at.y + eight;
+    const T* const bias = static_cast<const T*>(out.epilogue.bias);
+    to->bias = bias && out.n - col >= 8 ? *reinterpret_cast<const uint4*>(bias + col) : uint4{};
+    const T* const c = static_cast<const T*>(out.c.data) + batch_ * out.c.batch + col;
+#pragma unroll
+    for (int i = 0; i < kPasses; ++i) {
+      const int64_t row = at.x + line + i * kLines;
+      to->c[i] = uint4{};
+      if (out.c.data && out.n - col >= 8 && row < out.m)
+        to->c[i] = __ldcg(reinterpret_cast<const uint4*>(c + row * out.c.row));
+    }
+  }
+
   __device__ __forceinline__ void store_columns(Acc& acc) {
     const GemmOut& out = p_.out;
     float* const staging = reinterpret_cast<float*>(staging_);
     const int line = thread_ / kThreads, eight = thread_ % kThreads * 8;
+    const bool whole = out.wide_d && !out.f32_out && !out.gated && (!out.c.data || out.wide_c) &&
+                       reinterpret_cast<uintptr_t>(out.epilogue.bias) % 16 == 0;
+    Beside next;
+    if (whole) fetch(0, line, eight, &next);
 #pragma unroll 1
     for (int t = 0; t < kSums; ++t) {
+      __syncwarp();
       barrier_sync(kStoreBarrier + wg_, 128);  // what was there before has been read
 #pragma unroll
       for (int i = 0; i < kSums; ++i)
@@ -299,56 +325,78 @@ class GemmSm90Epilogue {
       const int2 at = sums_at(t);
       const int64_t col = at.y + eight;
       const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
-      // While the others are on their way to the barrier: bias, and c where it can be read in one piece.
+      barrier_sync(kStoreBarrier + wg_, 128);
+      if (whole && count == 8) {
+        Beside now = next;
+        if (t + 1 < kSums) fetch(t + 1, line, eight, &next);  // while this one is computed
+        store_whole(staging + line * kPitch + eight, at.x + line, col, &now);
+        continue;
+      }
       float bias[8] = {};
       if (const T* from = static_cast<const T*>(out.epilogue.bias))
 #pragma unroll
         for (int e = 0; e < 8; ++e)
           if (e < count) bias[e] = static_cast<float>(from[col + e]);
-      const bool ahead = out.c.data && out.wide_c && !out.f32_out && !out.gated && count == 8;
-      uint4 c[kPasses];
-#pragma unroll
-      for (int i = 0; i < kPasses; ++i) {
-        const int64_t row = at.x + line + i * (128 / kThreads);
-        if (ahead && row < out.m)
-          c[i] = __ldcg(reinterpret_cast<const uint4*>(static_cast<const T*>(out.c.data) + batch_ * out.c.batch +
-                                                       row * out.c.row + col));
-      }
-      barrier_sync(kStoreBarrier + wg_, 128);
 #pragma unroll 1
-      for (int r = line; r < kTall && count > 0; r += 128 / kThreads) {
+      for (int r = line; r < kTall && count > 0; r += kLines) {
         const int64_t row = at.x + r;
         if (row >= out.m) break;
-        const float4* from = reinterpret_cast<const float4*>(staging + r * kPitch + eight);
-        const float4 low = from[0], high = from[1];
-        float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-        for (int e = 0; e < 8; ++e) z[e] = z[e] * out.epilogue.alpha + bias[e];
-        if (ahead)
-          finish_with(c[0], row, col, z);
-        else if (out.f32_out)
+        float z[8];
+        get_sums(staging + r * kPitch + eight, bias, z);
+        if (out.f32_out)
           gemm_finish_sums<float>(out, batch_, row, col, count, z);
         else
           gemm_finish_sums<T>(out, batch_, row, col, count, z);
-        // The next one's: an index would not be known to the compiler.
-#pragma unroll
-        for (int i = 0; i + 1 < kPasses; ++i) c[i] = c[i + 1];
       }
     }
   }
 
-  // Eight whole columns of a row, with their c.
-  __device__ __forceinline__ void finish_with(const uint4& c, int64_t row, int64_t col, float (&z)[8]) const {
+  // Eight columns of a row: z, before the activation.
+  __device__ __forceinline__ void get_sums(const float* from, const float (&bias)[8], float* z) const {
+    const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
+    const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+    for (int e = 0; e < 8; ++e) z[e] = fmaf(x[e], p_.out.epilogue.alpha, bias[e]);
+  }
+
+  // Eight whole 16-bit columns of every kLines-th row from `row` on, with their c (0: none), two rows at a time: one alone would
+  // wait for itself most of the time, with a warp to a scheduler.
+  __device__ __forceinline__ void store_whole(const float* from, int64_t row, int64_t col, Beside* beside) const {
+    constexpr int kAtOnce = kPasses % 2 ? 1 : 2;
     const GemmOut& out = p_.out;
-    gemm_activate<T>(out.epilogue.act, z);
-    const uint32_t pairs[4] = {c.x, c.y, c.z, c.w};
+    const float scale = out.epilogue.out_scale, beta = out.c.data ? out.epilogue.beta : 0.f;
+    T* to = static_cast<T*>(out.d.data) + batch_ * out.d.batch + row * out.d.row + col;
+    uint4(&c)[kPasses] = beside->c;
+    float bias[8];
+    const uint32_t biases[4] = {beside->bias.x, beside->bias.y, beside->bias.z, beside->bias.w};
 #pragma unroll
     for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack_pair<T>(pairs[e]);
-      z[2 * e] = fmaf(out.epilogue.beta, x.x, z[2 * e] * out.epilogue.out_scale);
-      z[2 * e + 1] = fmaf(out.epilogue.beta, x.y, z[2 * e + 1] * out.epilogue.out_scale);
+      const float2 x = unpack_pair<T>(biases[e]);
+      bias[2 * e] = x.x, bias[2 * e + 1] = x.y;
     }
-    gemm_put(static_cast<T*>(out.d.data) + batch_ * out.d.batch + row * out.d.row + col, int64_t{1}, out.wide_d, 8, z);
+#pragma unroll 1
+    for (int i = 0; i < kPasses; i += kAtOnce, from += kAtOnce * kLines * kPitch, to += kAtOnce * kLines * out.d.row) {
+      float z[kAtOnce * 8];
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) get_sums(from + r * kLines * kPitch, bias, z + r * 8);
+      gemm_activate<T>(out.epilogue.act, z);
+#pragma unroll
+      for (int r = 0; r < kAtOnce; ++r) {
+        const uint32_t pairs[4] = {c[r].x, c[r].y, c[r].z, c[r].w};
+        uint32_t y[4];
+#pragma unroll
+        for (int e = 0; e < 4; ++e) {
+          const float2 x = unpack_pair<T>(pairs[e]);
+          const float* v = z + r * 8 + 2 * e;
+          y[e] = pack_pair<T>(fmaf(beta, x.x, v[0] * scale), fmaf(beta, x.y, v[1] * scale));
+        }
+        if (row + (i + r) * kLines < out.m)
+          *reinterpret_cast<uint4*>(to + r * kLines * out.d.row) = make_uint4(y[0], y[1], y[2], y[3]);
+      }
+      // The next ones': an index would not be known to the compiler.
+#pragma unroll
+      for (int j = 0; j + kAtOnce < kPasses; ++j) c[j] = c[j + kAtOnce];
+    }
   }
 
   const GemmSm90Params& p_;

@@ -13,7 +13,7 @@ ek_status gemm_sm90_run_tile(const GemmCall& c, const GemmPlan& plan, const Laun
   if constexpr (kTile < kGemmTileCount) {
     constexpr GemmTileInfo kInfo = kGemmTiles[kTile];
     if (plan.tile != kTile) return gemm_sm90_run_tile<T, kTransA, kTransB, kFinish, kTile + 1>(c, plan, l);
-    if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB))
+    if constexpr (gemm_tile_built(kTile, !kTransA && !kTransB, kFinish))
       return gemm_sm90_launch<GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows,
                                            kInfo.groups == GemmGroups::kCols ? kInfo.cols / 2 : kInfo.cols,
                                            kInfo.groups, kInfo.share, kTransA, kTransB, kFinish, kInfo.turned>>(c, plan,
