@@ -329,7 +329,7 @@ class GemmSm90Epilogue {
       if (whole && count == 8) {
         Beside now = next;
         if (t + 1 < kSums) fetch(t + 1, line, eight, &next);  // while this one is computed
-        store_whole(staging + line * kPitch + eight, at.x + line, col, &now);
+        if (line < kTall) store_whole(staging + line * kPitch + eight, at.x + line, col, &now);
         continue;
       }
       float bias[8] = {};
