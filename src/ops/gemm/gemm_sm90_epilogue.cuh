@@ -326,9 +326,10 @@ class GemmSm90Epilogue {
       const int64_t col = at.y + eight;
       const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
       barrier_sync(kStoreBarrier + wg_, 128);
+      // While this chunk is computed. Threads beyond n too: the next chunk may be 64 rows further down and inside again.
+      Beside now = next;
+      if (whole && t + 1 < kSums) fetch(t + 1, line, eight, &next);
       if (whole && count == 8) {
-        Beside now = next;
-        if (t + 1 < kSums) fetch(t + 1, line, eight, &next);  // while this one is computed
         if (line < kTall) store_whole(staging + line * kPitch + eight, at.x + line, col, &now);
         continue;
       }
@@ -349,6 +350,7 @@ class GemmSm90Epilogue {
           gemm_finish_sums<T>(out, batch_, row, col, count, z);
       }
     }
+    __syncwarp();  // what follows, a barrier or a product, wants whole warps
   }
 
   // Eight columns of a row: z, before the activation.
