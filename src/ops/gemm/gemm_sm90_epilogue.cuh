@@ -253,10 +253,10 @@ class GemmSm90Epilogue {
 
   __device__ __forceinline__ void prefetch_c() const {
     const GemmOut& out = p_.out;
-    const int bytes = out.f32_out ? 4 : static_cast<int>(sizeof(T)), each = out.gated ? 2 : 1;
+    const int bytes = out.f32_out ? 4 : static_cast<int>(sizeof(T)), halved = out.gated ? 1 : 0;
     constexpr int kRows = Tile::kTurned ? kCols : Tile::kWgRows, kColumns = Tile::kTurned ? Tile::kWgRows : kCols;
     const int64_t row0 = Tile::kTurned ? col_ : row_, col0 = Tile::kTurned ? row_ : col_;
-    const int step = 128 * each / bytes;  // columns of z to a line of c
+    const int step = (out.f32_out ? 32 : 64) << halved;  // columns of z to a line of c
 #pragma unroll 1
     for (int r = thread_; r < kRows; r += 128) {
       const int64_t row = row0 + r;
@@ -264,7 +264,7 @@ class GemmSm90Epilogue {
 #pragma unroll 1
       for (int64_t col = col0; col < col0 + kColumns && col < out.n; col += step)
         prefetch_l2(static_cast<const char*>(out.c.data) +
-                    (batch_ * out.c.batch + row * out.c.row + col / each) * bytes);
+                    (batch_ * out.c.batch + row * out.c.row + (col >> halved)) * bytes);
     }
   }
 
