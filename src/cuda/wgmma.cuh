@@ -69,20 +69,12 @@ __device__ __forceinline__ void stmatrix_x4([[maybe_unused]] uint32_t smem, [[ma
   EK_WGMMA_ASM("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]), "r"(r[1]),
                "r"(r[2]), "r"(r[3]) : "memory");
 }
-__device__ __forceinline__ void ldmatrix_x4([[maybe_unused]] uint32_t smem, [[maybe_unused]] uint32_t (&r)[4]) {
-  EK_WGMMA_ASM("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]),
-               "=r"(r[3]) : "r"(smem) : "memory");
-}
 
 // The same with each matrix transposed on the way.
 __device__ __forceinline__ void stmatrix_x4_trans([[maybe_unused]] uint32_t smem,
                                                   [[maybe_unused]] const uint32_t (&r)[4]) {
   EK_WGMMA_ASM("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(smem), "r"(r[0]),
                "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
-}
-__device__ __forceinline__ void ldmatrix_x4_trans([[maybe_unused]] uint32_t smem, [[maybe_unused]] uint32_t (&r)[4]) {
-  EK_WGMMA_ASM("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(r[0]), "=r"(r[1]),
-               "=r"(r[2]), "=r"(r[3]) : "r"(smem) : "memory");
 }
 
 // Barriers among `threads` threads of a block, by number; 0 is __syncthreads.

@@ -108,9 +108,11 @@ struct AttentionClusters {
   int64_t count, blocks;
 };
 
-// What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none.
+// What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none. box: the fewest keys of a page that the copy
+// engine brings at a time; pages of fewer are copied key by key.
 struct AttentionRoom {
   int64_t processors, blocks_each, most;
+  int64_t box = 8;
 
   // Clusters that surely run at once: a second wave would double the time. None crosses the parts of the chip, of which
   // those of more than two blocks leave some idle: on the H200 there were 30 of four and 15 of eight at a block an SM, 62 and
@@ -121,16 +123,13 @@ struct AttentionRoom {
   }
 };
 
-// Keys that the copy engine brings at a time: fewer of a page are copied one by one.
-constexpr int64_t kLeastBoxKeys = 8;
-
 // For a batch whose sequences have at most so many tiles, in pages of so many keys: about as many blocks as the balanced split
 // would cut an item into, in one cluster where that is enough, else in several; at most s.workers for all items. No clusters
 // where items fill the grid, or where a block has to load key by key: then it takes all blocks to load fast enough.
 EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const AttentionRoom& room, int64_t batch,
                                          int64_t max_tiles, int64_t page) {
   const int64_t items = batch * s.heads, total = items * max_tiles;
-  if (items < 1 || s.fixed_tiles || page < kLeastBoxKeys) return {1, 1};
+  if (items < 1 || s.fixed_tiles || page < room.box) return {1, 1};
   const int64_t share = split_share(s, total), most = s.workers / items;
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;

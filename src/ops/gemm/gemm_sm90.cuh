@@ -326,7 +326,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   __syncwarp();
 
   if (group == 0) {
-    if (Tile::kBlocks == 1) registers_give<72>();
+    if (Tile::kBlocks == 1) registers_give<56>();
     if (warp == 0)
       gemm_produce(GemmProducer<Tile, true>(p, smem, walk, next, more, place), split);
     else if (warp == 1)
@@ -336,7 +336,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
     gemm_begin<Tile>(split);
-    if (Tile::kBlocks == 1) registers_take<216>();
+    if (Tile::kBlocks == 1) registers_take<224>();
     const int wg = group - 1;
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile::kStages> ring;

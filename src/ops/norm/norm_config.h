@@ -232,8 +232,8 @@ constexpr NormConfig group_norm_block_config(int64_t vectors, int64_t run) {
 
 // In a cluster, where there are clusters: up to 1 MB. 8 blocks, the most that every GPU has, are the best number from 128 KB
 // on, in blocks of as few as 128 threads (16x512x4096: 38.7 us; 4 blocks 39.4, one 43.4). One block is best at 40 and 80 KB
-// (16x640x1024: 14.9 us; 2 blocks 15.3). Not measured between: 8 blocks as soon as that
-// takes 128 threads of each. Numbers behind this: docs/measured-facts.md.
+// (16x640x1024: 14.9 us; 2 blocks 15.3). Not measured between: 8 blocks as soon as that takes 128 threads of each. Numbers
+// behind this: docs/measured-facts.md.
 constexpr int kGroupNormCluster = 8;
 constexpr int kGroupNormClusterFrom = 6144;  // vectors, 96 KB: what 8 blocks of 96 threads hold
 
