@@ -53,11 +53,7 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// The largest leaves an epilogue too few registers, and is never the best with one.
-constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
-  const GemmTileInfo& t = kGemmTiles[tile];
-  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
-}
+constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish) { return along_k || kGemmTiles[tile].every_layout; }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {

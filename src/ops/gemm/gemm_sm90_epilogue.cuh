@@ -47,14 +47,20 @@ class GemmSm90Epilogue {
     asked_ = false;
   }
 
-  // During the product: c on its way to L2, and its first chunks to shared memory, unless another block may be the last.
+  // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
+  // may be the one that stores.
   __device__ __forceinline__ void during() {
-    if constexpr (!Tile::kPlain)
-      if (p_.out.c.data) {
-        prefetch_c();
-        if constexpr (Tile::kBoxes)
-          if (p_.boxes && whole_) ask_first();
-      }
+    if constexpr (!Tile::kPlain) {
+      const bool with_c = p_.out.c.data;
+      bool all = false;
+      if constexpr (Tile::kBoxes)
+        if (p_.boxes) {
+          if (p_.out.epilogue.bias) fetch_bias();
+          if (with_c && whole_) ask_first();
+          all = whole_ && kBuffers == kChunks;
+        }
+      if (with_c && !all) prefetch_c();
+    }
   }
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
@@ -171,42 +177,49 @@ class GemmSm90Epilogue {
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
-  // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in two buffers in turn ----
-  // A turned chunk is 64 of the caller's columns by kChunkCols of its rows.
+  // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in kBuffers buffers in turn ----
+  // A turned chunk is 64 of the caller's columns by kChunkCols of its rows. Stores leave a group at a time: fence and barrier
+  // take longer than a chunk.
 
   static constexpr int kChunkCols = Tile::kChunkCols, kAcross = kCols / kChunkCols;
+  static constexpr int kChunks = Tile::kChunks, kBuffers = Tile::kBuffers, kGroup = Tile::kGroup;
 
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
 
-  __device__ __forceinline__ char* buffer(int t) const { return staging_ + t % 2 * Tile::kChunkBytes; }
+  static __device__ __forceinline__ int turn_of(int t) { return kBuffers == kChunks ? t : t % kBuffers; }
+  __device__ __forceinline__ char* buffer(int t) const { return staging_ + turn_of(t) * Tile::kChunkBytes; }
   // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
   template <int kWide>
   static __device__ __forceinline__ int staged_at(int row, int c8) {
     return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
   }
 
-  // The buffer of chunk t is free.
+  // The buffer of chunk t is free: at chunk 0 all of them, later all of a group that was stored.
   __device__ __forceinline__ void begin_chunk(int t) {
-    if (t == 1) return;  // both were, at chunk 0
-    if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<1>();
+    if (t > 0 && (t < kBuffers || (t - kBuffers) % kGroup)) return;
+    if (leads()) tma_store_wait_read();
     barrier_sync(kStoreBarrier + wg_, 128);
   }
-  __device__ __forceinline__ void end_chunk(int t) {
+  __device__ __forceinline__ void end_group(int first) {
     fence_async();
     barrier_sync(kStoreBarrier + wg_, 128);
     if (warp_ != 0) return;
-    const int3 at = chunk_at(t);
-    char* const from = buffer(in_warp(t));
-    if (!elect_one()) return;
-    tma_store(&p_.d, from, at.x, at.y, at.z);
-    tma_store_commit();
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (first + i >= kChunks) break;
+      const int3 at = chunk_at(first + i);
+      char* const from = buffer(in_warp(first + i));
+      if (elect_one()) tma_store(&p_.d, from, at.x, at.y, at.z);
+    }
+    if (elect_one()) tma_store_commit();
   }
   // Chunks of plain results are unrolled, and the compiler knows what is the same in all threads of a warp.
   static __device__ __forceinline__ int in_warp(int x) { return Tile::kPlain ? x : warp_uniform(x); }
   // The first column and row of chunk t in the caller's d, and the batch. For whole warps.
   __device__ __forceinline__ int3 chunk_at(int t) const {
-    const int down = in_warp(row_ + t / kAcross * 64), across = in_warp(col_ + t % kAcross * kChunkCols);
+    const int part = kParts == 1 ? 0 : t / kAcross;
+    const int down = in_warp(row_ + part * 64), across = in_warp(col_ + (t - part * kAcross) * kChunkCols);
     const int batch = in_warp(batch_);
     return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
   }
@@ -232,54 +245,106 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void store_tile(Acc& acc) {
     const int thread = computed_here(thread_);
 #pragma unroll
-    for (int t = 0; t < kParts * kAcross; ++t) {
+    for (int t = 0; t < kChunks; ++t) {
       begin_chunk(t);
 #pragma unroll
       for (int j = 0; j < kChunkCols / 8; j += 2)
         stage_8x8<Tile::kTurned>(smem_address(buffer(t)) + matrices_at(thread, j),
                                  &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
-      end_chunk(t);
+      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end_group(t / kGroup * kGroup);
     }
   }
 
-  // ---- boxes: the same with an epilogue, 32 columns of accumulators at a time, c in place of what is stored ----
-  // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
-  // fetched for a single use.
+  // ---- boxes: the same with an epilogue, c in place of what is stored ----
 
-  static constexpr int kHalves = kChunkCols / 32, kChunks = kParts * kAcross;
-
-  // Chunk t of c, once all stores have read their buffers. By the first warp.
+  // Chunk t of c, into a buffer that nobody reads. By the first warp.
   __device__ __forceinline__ void ask(int t) const {
     const int3 at = chunk_at(t);
-    const int half = in_warp(t % 2);
+    const int turn = in_warp(turn_of(t));
     if (!elect_one()) return;
-    uint64_t* const full = &smem_.c_full[2 * wg_ + half];
-    tma_store_wait_read();
+    uint64_t* const full = &smem_.c_full[kBuffers * wg_ + turn];
     mbarrier_expect(full, Tile::kChunkBytes);
-    tma_load(buffer(half), &p_.c, at.x, at.y, at.z * p_.c_batch, full);
+    tma_load(staging_ + turn * Tile::kChunkBytes, &p_.c, at.x, at.y, at.z * p_.c_batch, full);
   }
   __device__ __forceinline__ void ask_first() {
     asked_ = true;
     if (warp_ != 0) return;
     __syncwarp();
-    ask(0);
-    if (kChunks > 1) ask(1);
+    if (elect_one()) tma_store_wait_read();
+    __syncwarp();
+#pragma unroll 1
+    for (int t = 0; t < kBuffers; ++t) ask(t);
+  }
+  // In the place of a group that has just been stored.
+  __device__ __forceinline__ void ask_next(int first) const {
+    if (kBuffers == kChunks || first + kBuffers >= kChunks || warp_ != 0) return;
+    if (elect_one()) tma_store_wait_read();
+    __syncwarp();
+#pragma unroll 1
+    for (int t = first + kBuffers; t < first + kBuffers + kGroup && t < kChunks; ++t) ask(t);
   }
 
-  // Bias of the columns of a half: of 8 g + 2 (lane % 4) and the next; turned, of this lane's two rows of accumulators.
-  __device__ __forceinline__ void fetch_bias(int h, int thread, uint32_t (&words)[4]) const {
+  // Bias of the tile's columns; turned, of its rows. Pairs of it: n is even.
+  __device__ __forceinline__ void fetch_bias() const {
     const T* const bias = static_cast<const T*>(p_.out.epilogue.bias);
-    const int t = h / kHalves, lane = thread % 32;
+    const int col = (Tile::kTurned ? row_ : col_) + 2 * thread_;
+    if (thread_ < Tile::kBiasBytes / 4 && col < p_.out.n)
+      copy_async_word(smem_address(smem_.bias) + wg_ * Tile::kBiasBytes + thread_ * 4, bias + col, true);
+    copy_commit();
+  }
+  // scale * bias for the accumulators of chunk t: of columns 8 g + 2 (lane % 4) and the next; turned, of this lane's two rows.
+  static constexpr int kBiases = Tile::kTurned ? 1 : kChunkCols / 8;
+  __device__ __forceinline__ void get_bias(int t, int thread, float scale, float2 (&to)[kBiases]) const {
 #pragma unroll
-    for (int g = 0; g < 4; ++g) {
-      words[g] = 0;
-      if constexpr (Tile::kTurned) {
-        const int col = row_ + t / kAcross * 64 + thread / 32 * 16 + lane / 4 + g * 8;
-        if (g < 2 && bias && col < p_.out.n) words[g] = reinterpret_cast<const uint16_t*>(bias)[col];
-      } else {
-        const int col = col_ + (t % kAcross * kHalves + h % kHalves) * 32 + g * 8 + lane % 4 * 2;
-        if (bias && col < p_.out.n) words[g] = *reinterpret_cast<const uint32_t*>(bias + col);
+    for (int g = 0; g < kBiases; ++g) to[g] = make_float2(0.f, 0.f);
+    if (!p_.out.epilogue.bias) return;
+    const T* const bias = reinterpret_cast<const T*>(smem_.bias + wg_ * Tile::kBiasBytes);
+    const int lane = thread % 32, part = kParts == 1 ? 0 : t / kAcross;
+    if constexpr (Tile::kTurned) {
+      const T* const from = bias + part * 64 + thread / 32 * 16 + lane / 4;
+      to[0] = make_float2(to_float(from[0]) * scale, to_float(from[8]) * scale);
+    } else {
+      const T* const from = bias + (t - part * kAcross) * kChunkCols + lane % 4 * 2;
+#pragma unroll
+      for (int g = 0; g < kBiases; ++g) {
+        const float2 b = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(from + g * 8));
+        to[g] = make_float2(b.x * scale, b.y * scale);
       }
+    }
+  }
+  static __device__ __forceinline__ float bias_of(const float2 (&bias)[kBiases], int i) {
+    const float2 b = bias[Tile::kTurned ? 0 : i / 4];
+    return (Tile::kTurned ? i / 2 : i) % 2 ? b.y : b.x;
+  }
+  // To its buffer, with c.
+  __device__ __forceinline__ void put_chunk(int t, int thread, float (&z)[kChunkCols / 2]) {
+    const bool with_c = p_.out.c.data;
+    const float beta = p_.out.epilogue.beta;
+    const int turn = turn_of(t);
+    const uint32_t to = smem_address(staging_ + turn * Tile::kChunkBytes);
+    if (with_c) {
+      mbarrier_wait(&smem_.c_full[kBuffers * wg_ + turn], c_phase_ >> turn & 1);
+      c_phase_ ^= 1 << turn;
+    } else {
+      begin_chunk(t);
+    }
+    if (with_c) {
+      uint32_t c[kChunkCols / 16][4];
+#pragma unroll
+      for (int j = 0; j < kChunkCols / 16; ++j) ldmatrix<Tile::kTurned>(c[j], to + matrices_at(thread, 2 * j));
+#pragma unroll
+      for (int i = 0; i < kChunkCols / 4; ++i) {
+        const float2 x = unpack_pair<T>(c[i / 4][i % 4]);
+        z[2 * i] = fmaf(beta, x.x, z[2 * i]), z[2 * i + 1] = fmaf(beta, x.y, z[2 * i + 1]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kChunkCols / 16; ++j) {
+      uint32_t y[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) y[i] = pack_pair<T>(z[j * 8 + i * 2], z[j * 8 + i * 2 + 1]);
+      const uint32_t at = to + matrices_at(thread, 2 * j);
+      Tile::kTurned ? stmatrix_x4_trans(at, y) : stmatrix_x4(at, y);
     }
   }
 
@@ -288,50 +353,42 @@ class GemmSm90Epilogue {
     const bool with_c = p_.out.c.data;
     const int thread = computed_here(thread_);
     if (with_c && !asked_) ask_first();
-    uint32_t words[4];
-    fetch_bias(0, thread, words);
+    copy_wait<0>();
+    barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
+    const auto of = [&](int t) { return &acc[t / kAcross][t % kAcross * (kChunkCols / 2)]; };
+    const auto end = [&](int first) {
+      end_group(first);
+      if (with_c) ask_next(first);
+    };
+    float z[kChunkCols / 2];
+    float2 bias[kBiases];
+    if (e.act == EK_ACTIVATION_NONE) {
+#pragma unroll
+      for (int t = 0; t < kChunks; ++t) {
+        get_bias(t, thread, e.out_scale, bias);
+#pragma unroll
+        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(t)[i], e.alpha * e.out_scale, bias_of(bias, i));
+        put_chunk(t, thread, z);
+        if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+      }
+      return;
+    }
+    // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
+    // fetched for a single use.
 #pragma unroll 1
-    for (int h = 0; h < kChunks * kHalves; ++h) {
-      const int t = h / kHalves, half = h % kHalves;
-      if (half == 0 && with_c) {
-        mbarrier_wait(&smem_.c_full[2 * wg_ + t % 2], c_phase_ >> t % 2 & 1);
-        c_phase_ ^= 1 << t % 2;
-      } else if (half == 0) {
-        begin_chunk(t);
+    for (int t = 0; t < kChunks; ++t) {
+      get_bias(t, thread, 1.f, bias);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        if (c != t) continue;
+#pragma unroll
+        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(c)[i], e.alpha, bias_of(bias, i));
       }
-      float2 bias[4];
-#pragma unroll
-      for (int g = 0; g < 4; ++g) bias[g] = unpack_pair<T>(words[g]);
-      float z[16];
-#pragma unroll
-      for (int i = 0; i < kChunks * kHalves; ++i) {
-        if (i != h) continue;
-        const float* x = &acc[i * 16 / (kCols / 2)][i * 16 % (kCols / 2)];
-#pragma unroll
-        for (int j = 0; j < 16; ++j) {
-          const float b = Tile::kTurned ? bias[j / 2 % 2].x : j % 2 ? bias[j / 4].y : bias[j / 4].x;
-          z[j] = fmaf(x[j], e.alpha, b);
-        }
-      }
-      if (h + 1 < kChunks * kHalves) fetch_bias(h + 1, thread, words);
       gemm_activate<T>(e.act, z);
-      // The chunk before this one has been read by now, and the next one's c can come into its place.
-      if (with_c && half == kHalves - 1 && t > 0 && t + 1 < kChunks && warp_ == 0) ask(t + 1);
-      const uint32_t to = smem_address(buffer(t));
 #pragma unroll
-      for (int u = 0; u < 2; ++u) {
-        const uint32_t at = to + matrices_at(thread, half * 4 + u * 2);
-        uint32_t c[4] = {}, y[4];
-        if (with_c) ldmatrix<Tile::kTurned>(c, at);
-#pragma unroll
-        for (int i = 0; i < 4; ++i) {
-          const float2 x = unpack_pair<T>(c[i]);
-          const float* v = z + u * 8 + i * 2;
-          y[i] = pack_pair<T>(fmaf(e.beta, x.x, v[0] * e.out_scale), fmaf(e.beta, x.y, v[1] * e.out_scale));
-        }
-        Tile::kTurned ? stmatrix_x4_trans(at, y) : stmatrix_x4(at, y);
-      }
-      if (half == kHalves - 1) end_chunk(t);
+      for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
+      put_chunk(t, thread, z);
+      if (kGroup == kChunks ? t == kChunks - 1 : t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
     }
   }
 
