@@ -46,6 +46,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
+    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -53,7 +54,11 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish) { return along_k || kGemmTiles[tile].every_layout; }
+// The largest are built for plain results: with an epilogue others are better.
+constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
+  const GemmTileInfo& t = kGemmTiles[tile];
+  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
+}
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
 constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
@@ -152,8 +157,8 @@ inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a 
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
-constexpr float kGemmAddCycles = 20 / 128.f;    // the same with bias or c
-constexpr float kGemmActCycles = 40 / 128.f;    // and with an activation
+constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
+constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight

@@ -322,13 +322,11 @@ class GemmSm90Epilogue {
     const float beta = p_.out.epilogue.beta;
     const int turn = turn_of(t);
     const uint32_t to = smem_address(staging_ + turn * Tile::kChunkBytes);
-    if (with_c) {
+    if (!with_c) {
+      begin_chunk(t);
+    } else {
       mbarrier_wait(&smem_.c_full[kBuffers * wg_ + turn], c_phase_ >> turn & 1);
       c_phase_ ^= 1 << turn;
-    } else {
-      begin_chunk(t);
-    }
-    if (with_c) {
       uint32_t c[kChunkCols / 16][4];
 #pragma unroll
       for (int j = 0; j < kChunkCols / 16; ++j) ldmatrix<Tile::kTurned>(c[j], to + matrices_at(thread, 2 * j));
@@ -388,7 +386,7 @@ class GemmSm90Epilogue {
 #pragma unroll
       for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
       put_chunk(t, thread, z);
-      if (kGroup == kChunks ? t == kChunks - 1 : t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
     }
   }
 
