@@ -32,6 +32,9 @@ __device__ __forceinline__ bool elect_one() {
 }
 // The warp's number, in a register of the warp.
 __device__ __forceinline__ int warp_index() { return __shfl_sync(0xffffffffu, static_cast<int>(threadIdx.x / 32), 0); }
+// What all threads of a warp have, in a register of the warp: copies take their operands from there. The compiler sees it where
+// nothing in a loop divides the warp; else it would loop over the threads for every copy.
+__device__ __forceinline__ int warp_uniform(int x) { return __shfl_sync(0xffffffffu, x, 0); }
 
 // One thread initialises the barriers, then calls mbarrier_fence(), then the block synchronises.
 __device__ __forceinline__ void mbarrier_init([[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint32_t arrivals) {

@@ -181,7 +181,7 @@ void choices() {
   CHECK_TEXT(tile(512, 10240, 8192), "128x160");
   CHECK_TEXT(tile(729, 4304, 1152), "128x224");
   CHECK_TEXT(tile(2048, 2112, 7168), "192x192");
-  CHECK_TEXT(tile(2048, 4096, 4096), "128x128 ping-pong");
+  CHECK_TEXT(tile(2048, 4096, 4096), "128x256");
   CHECK_TEXT(tile(256, 57344, 8192), "128x128 ping-pong");
   CHECK_TEXT(tile(2187, 1152, 1152), "turned 128x160");
   CHECK_TEXT(tile(9477, 1152, 1152), "turned 128x224");

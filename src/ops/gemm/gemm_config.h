@@ -46,6 +46,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
+    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -53,7 +54,7 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// The largest leaves an epilogue too few registers, and is never the best with one.
+// The largest are built for plain results: with an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
   return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
@@ -114,12 +115,19 @@ inline bool gemm_rows_aligned(Matrix x, ek_dtype dtype, int bytes) {
   return gemm_aligned(x, dtype, bytes);
 }
 
-// Nothing but a scaled product, in rows that the copy engine can store: it writes whole units of 16 bytes, past the end of
-// a row too.
+// Rows that the copy engine can load and store: it writes whole units of 16 bytes, past the end of a row too.
+inline bool gemm_stored(const GemmCall& c, const Matrix& x) {
+  return x.col == 1 && gemm_rows_aligned(x, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
+}
+// Nothing but a scaled product.
 inline GemmFinish gemm_finish(const GemmCall& c) {
   const bool plain = c.plain() && !c.c.data && c.out == c.in && c.a.col == 1 && c.b.row == 1;
-  const bool stored = c.d.col == 1 && gemm_rows_aligned(c.d, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
-  return plain && stored ? GemmFinish::kPlain : GemmFinish::kFull;
+  return plain && gemm_stored(c, c.d) ? GemmFinish::kPlain : GemmFinish::kFull;
+}
+// Any other result of 16 bits whose c and d the copy engine takes. A stride of 0 it does not.
+inline bool gemm_takes_boxes(const GemmCall& c) {
+  const bool with_c = !c.c.data || (gemm_stored(c, c.c) && (c.c.row > 0 || c.m == 1));
+  return c.out == c.in && !c.gated && gemm_stored(c, c.d) && with_c && reinterpret_cast<uintptr_t>(c.bias) % 4 == 0;
 }
 
 // Room for the sums of an index and a tile in 32 bits.
@@ -149,8 +157,8 @@ inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a 
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
-constexpr float kGemmAddCycles = 20 / 128.f;    // the same with bias or c
-constexpr float kGemmActCycles = 40 / 128.f;    // and with an activation
+constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
+constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight

@@ -39,18 +39,28 @@ struct GemmSm90Tile {
   static constexpr int kABytes = kRows * kSwizzleBytes;
   static constexpr int kBBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kABytes + kBBytes;
-  // Each warpgroup stages its part of d: two chunks in turn, as the TMA store reads them, or one of sums in f32, whose rows
-  // are padded against bank conflicts.
+  // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
+  // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
   static constexpr int kChunkCols = kWgCols % 64 ? 32 : 64, kChunkBytes = 64 * kChunkCols * 2;
+  static constexpr bool kBoxes = kWgCols % kChunkCols == 0;
+  static constexpr int kChunks = kBoxes ? kWgRows / 64 * (kWgCols / kChunkCols) : 1;
   static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kChunkCols;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
-  static constexpr int kStagingBytes = kPlain ? 2 * kChunkBytes : (kSumBytes + 127) / 128 * 128;
-  static constexpr int kFixedBytes = 2 * kStagingBytes + 512;  // the last for barriers
+  static constexpr int kLeastStaging = kPlain ? 2 * kChunkBytes : (kSumBytes + 1023) / 1024 * 1024;
+  static constexpr int kBiasBytes = kPlain ? 0 : 2 * (kTurned ? kWgRows : kWgCols);  // of a warpgroup
+  static constexpr int kBarrierBytes = 512;
+  static constexpr int kFixedBytes = 2 * (kLeastStaging + kBiasBytes) + kBarrierBytes;
   static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
-  static constexpr int kSmemBytes = kFixedBytes + kStages * kStageBytes;
+  static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
+  static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
+  // Chunks that are stored together, in as few and as equal groups as the buffers allow.
+  static constexpr int kChunkGroups = (kChunks + kBuffers - 1) / kBuffers;
+  static constexpr int kGroup = (kChunks + kChunkGroups - 1) / kChunkGroups;
+  static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
+  static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
   static_assert(kStages * kStageBytes >= (kTurned                                    ? kGemmSwapRingBytes
                                           : !kPingpong && kRows * kCols <= 128 * 128 ? kGemmRingBytes
@@ -59,11 +69,12 @@ struct GemmSm90Tile {
 };
 
 struct GemmSm90Params {
-  CUtensorMap a, b, d;  // d: of plain results
+  CUtensorMap a, b, c, d;  // c and d: of plain results and of boxes
   GemmSchedule schedule;
-  GemmOut out;               // in the caller's rows and columns
-  float scale;               // of plain results: alpha and out_scale
-  int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
+  GemmOut out;                        // in the caller's rows and columns
+  float scale;                        // of plain results: alpha and out_scale
+  bool boxes;                         // c and d come and go by TMA
+  int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
   float* partials;     // two tiles of f32 for each block
   uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
@@ -114,6 +125,9 @@ struct GemmSmem {
   uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
+  uint32_t* told;     // pieces: whether this block is the last, for each warpgroup
+  uint64_t* c_full;   // c is in a chunk's buffer, kBuffers for each warpgroup
+  char* bias;         // of a warpgroup's part of a tile, for each warpgroup
   __device__ explicit GemmSmem(char* raw) {
     ring = raw;
     staging = ring + Tile::kStages * Tile::kStageBytes;
@@ -121,6 +135,10 @@ struct GemmSmem {
     empty = full + Tile::kStages;
     room = empty + Tile::kStages;
     arrived = room + 1;
+    told = reinterpret_cast<uint32_t*>(arrived + 2);
+    c_full = arrived + 3;
+    bias = reinterpret_cast<char*>(full) + Tile::kBarrierBytes;
+    static_assert((2 * Tile::kMaxStages + 4 + 2 * Tile::kBuffers) * 8 <= Tile::kBarrierBytes, "");
   }
 };
 
@@ -314,6 +332,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
+    for (int i = 0; i < 2 * Tile::kBuffers && !Tile::kPlain; ++i) mbarrier_init(&smem.c_full[i], 1);
     mbarrier_fence();
   }
   __syncwarp();

@@ -1,11 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // From the accumulators of a warpgroup to d (GemmFinish):
 //   kPlain  16-bit d = alpha * out_scale * acc: by stmatrix and TMA, chunk by chunk, while the next tile is multiplied
-//   kFull   everything else: sums in f32 through shared memory, and from there by gemm_store.cuh, eight columns to a thread
+//   kFull   bias, activations and c: the same way, where d is of 16 bits and the copy engine takes it and c (boxes). Else sums
+//           in f32 through shared memory, and from there by gemm_store.cuh, eight columns to a thread
 // In a warpgroup's 64 x kCols result, thread t holds rows 16 (t / 32) + t % 32 / 4 and 8 further down, columns
 // 8 j + 2 (t % 4) and the next: acc[4 j .. 4 j + 3].
 #pragma once
 
+#include "cuda/mma.cuh"
 #include "cuda/traffic.cuh"
 #include "cuda/vec.cuh"
 #include "ops/gemm/gemm_sm90.cuh"
@@ -41,12 +43,24 @@ class GemmSm90Epilogue {
     row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
     col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
+    whole_ = work.k_count == p_.schedule.k_blocks;
+    asked_ = false;
   }
 
-  // During the product: c on its way to L2.
+  // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
+  // may be the one that stores.
   __device__ __forceinline__ void during() {
-    if constexpr (!Tile::kPlain)
-      if (p_.out.c.data) prefetch_c();
+    if constexpr (!Tile::kPlain) {
+      const bool with_c = p_.out.c.data;
+      bool all = false;
+      if constexpr (Tile::kBoxes)
+        if (p_.boxes) {
+          if (p_.out.epilogue.bias) fetch_bias();
+          if (with_c && whole_) ask_first();
+          all = whole_ && kBuffers == kChunks;
+        }
+      if (with_c && !all) prefetch_c();
+    }
   }
 
   // Part of a sum over k: true for the one block that gets the whole sum and goes on.
@@ -58,16 +72,17 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
-    if constexpr (!Tile::kPlain)
+    if constexpr (!Tile::kPlain) {
+      if constexpr (Tile::kBoxes)
+        if (p_.boxes) return store_boxes(acc);
       store_columns(acc);
-    else if constexpr (Tile::kTurned)
-      store_turned(acc);
-    else
+    } else {
       store_tile(acc);
+    }
   }
 
   __device__ __forceinline__ void end() {
-    if (Tile::kPlain && leads()) tma_store_wait_read();
+    if ((Tile::kPlain || p_.boxes) && leads()) tma_store_wait_read();
   }
 
  private:
@@ -81,7 +96,7 @@ class GemmSm90Epilogue {
       __stcg(mine + v * 128, make_float4(x[0], x[1], x[2], x[3]));
     }
     barrier_sync(kStoreBarrier + wg_, 128);
-    uint32_t* told = reinterpret_cast<uint32_t*>(smem_.arrived + 2) + wg_;
+    uint32_t* told = smem_.told + wg_;
     if (thread_ == 0) {
       // The barrier has put the other threads' stores before this one's release.
       uint32_t* counter =
@@ -162,37 +177,58 @@ class GemmSm90Epilogue {
     return reinterpret_cast<float4*>(at) + thread_;
   }
 
-  // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in two buffers in turn ----
-  // A turned chunk is 64 of the caller's columns by kChunkCols of its rows.
+  // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in kBuffers buffers in turn ----
+  // A turned chunk is 64 of the caller's columns by kChunkCols of its rows. Stores leave a group at a time: fence and barrier
+  // take longer than a chunk.
 
   static constexpr int kChunkCols = Tile::kChunkCols, kAcross = kCols / kChunkCols;
+  static constexpr int kChunks = Tile::kChunks, kBuffers = Tile::kBuffers, kGroup = Tile::kGroup;
 
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
 
-  __device__ __forceinline__ char* buffer(int t) const { return staging_ + t % 2 * Tile::kChunkBytes; }
+  static __device__ __forceinline__ int turn_of(int t) { return kBuffers == kChunks ? t : t % kBuffers; }
+  __device__ __forceinline__ char* buffer(int t) const { return staging_ + turn_of(t) * Tile::kChunkBytes; }
   // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
   template <int kWide>
   static __device__ __forceinline__ int staged_at(int row, int c8) {
     return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
   }
 
-  // The buffer of chunk t is free.
+  // The buffer of chunk t is free: at chunk 0 all of them, later all of a group that was stored.
   __device__ __forceinline__ void begin_chunk(int t) {
-    if (t == 1) return;  // both were, at chunk 0
-    if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<1>();
+    if (t > 0 && (t < kBuffers || (t - kBuffers) % kGroup)) return;
+    if (leads()) tma_store_wait_read();
     barrier_sync(kStoreBarrier + wg_, 128);
   }
-  __device__ __forceinline__ void end_chunk(int t) {
+  __device__ __forceinline__ void end_group(int first) {
     fence_async();
     barrier_sync(kStoreBarrier + wg_, 128);
-    if (!leads()) return;
-    const int down = t / kAcross * 64, across = t % kAcross * kChunkCols;
-    if constexpr (Tile::kTurned)
-      tma_store(&p_.d, buffer(t), row_ + down, col_ + across, batch_);
-    else
-      tma_store(&p_.d, buffer(t), col_ + across, row_ + down, batch_);
-    tma_store_commit();
+    if (warp_ != 0) return;
+#pragma unroll
+    for (int i = 0; i < kGroup; ++i) {
+      if (first + i >= kChunks) break;
+      const int3 at = chunk_at(first + i);
+      char* const from = buffer(in_warp(first + i));
+      if (elect_one()) tma_store(&p_.d, from, at.x, at.y, at.z);
+    }
+    if (elect_one()) tma_store_commit();
+  }
+  // Chunks of plain results are unrolled, and the compiler knows what is the same in all threads of a warp.
+  static __device__ __forceinline__ int in_warp(int x) { return Tile::kPlain ? x : warp_uniform(x); }
+  // The first column and row of chunk t in the caller's d, and the batch. For whole warps.
+  __device__ __forceinline__ int3 chunk_at(int t) const {
+    const int part = kParts == 1 ? 0 : t / kAcross;
+    const int down = in_warp(row_ + part * 64), across = in_warp(col_ + (t - part * kAcross) * kChunkCols);
+    const int batch = in_warp(batch_);
+    return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
+  }
+  // Where the 16 columns of 16 rows of a chunk that a warp holds lie in its buffer, this lane's part of the matrices: columns
+  // from 8 j on. Turned: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
+  __device__ __forceinline__ int matrices_at(int thread, int j) const {
+    const int lane = thread % 32, first = thread / 32 * 16;
+    if constexpr (Tile::kTurned) return staged_at<64>(j * 8 + lane / 16 * 8 + lane % 8, first / 8 + lane / 8 % 2);
+    return staged_at<kChunkCols>(first + lane % 16, j + lane / 16);
   }
 
   // 16 accumulators, scaled, as four 8x8 matrices in two halves.
@@ -205,44 +241,160 @@ class GemmSm90Epilogue {
     kTrans ? stmatrix_x4_trans(at, v) : stmatrix_x4(at, v);
   }
 
+  // Turned: acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging.
   __device__ __forceinline__ void store_tile(Acc& acc) {
-    const int thread = computed_here(thread_), lane = thread % 32, row = thread / 32 * 16 + lane % 16;
+    const int thread = computed_here(thread_);
 #pragma unroll
-    for (int t = 0; t < kParts * kAcross; ++t) {
+    for (int t = 0; t < kChunks; ++t) {
       begin_chunk(t);
 #pragma unroll
       for (int j = 0; j < kChunkCols / 8; j += 2)
-        stage_8x8<false>(smem_address(buffer(t)) + staged_at<kChunkCols>(row, j + lane / 16),
-                         &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
-      end_chunk(t);
+        stage_8x8<Tile::kTurned>(smem_address(buffer(t)) + matrices_at(thread, j),
+                                 &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
+      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end_group(t / kGroup * kGroup);
     }
   }
 
-  // acc[r, c] belongs to row c, column r of the caller's d: transposed on the way into the staging.
-  __device__ __forceinline__ void store_turned(Acc& acc) {
-    const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16;
+  // ---- boxes: the same with an epilogue, c in place of what is stored ----
+
+  // Chunk t of c, into a buffer that nobody reads. By the first warp.
+  __device__ __forceinline__ void ask(int t) const {
+    const int3 at = chunk_at(t);
+    const int turn = in_warp(turn_of(t));
+    if (!elect_one()) return;
+    uint64_t* const full = &smem_.c_full[kBuffers * wg_ + turn];
+    mbarrier_expect(full, Tile::kChunkBytes);
+    tma_load(staging_ + turn * Tile::kChunkBytes, &p_.c, at.x, at.y, at.z * p_.c_batch, full);
+  }
+  __device__ __forceinline__ void ask_first() {
+    asked_ = true;
+    if (warp_ != 0) return;
+    __syncwarp();
+    if (elect_one()) tma_store_wait_read();
+    __syncwarp();
+#pragma unroll 1
+    for (int t = 0; t < kBuffers; ++t) ask(t);
+  }
+  // In the place of a group that has just been stored.
+  __device__ __forceinline__ void ask_next(int first) const {
+    if (kBuffers == kChunks || first + kBuffers >= kChunks || warp_ != 0) return;
+    if (elect_one()) tma_store_wait_read();
+    __syncwarp();
+#pragma unroll 1
+    for (int t = first + kBuffers; t < first + kBuffers + kGroup && t < kChunks; ++t) ask(t);
+  }
+
+  // Bias of the tile's columns; turned, of its rows. Pairs of it: n is even.
+  __device__ __forceinline__ void fetch_bias() const {
+    const T* const bias = static_cast<const T*>(p_.out.epilogue.bias);
+    const int col = (Tile::kTurned ? row_ : col_) + 2 * thread_;
+    if (thread_ < Tile::kBiasBytes / 4 && col < p_.out.n)
+      copy_async_word(smem_address(smem_.bias) + wg_ * Tile::kBiasBytes + thread_ * 4, bias + col, true);
+    copy_commit();
+  }
+  // scale * bias for the accumulators of chunk t: of columns 8 g + 2 (lane % 4) and the next; turned, of this lane's two rows.
+  static constexpr int kBiases = Tile::kTurned ? 1 : kChunkCols / 8;
+  __device__ __forceinline__ void get_bias(int t, int thread, float scale, float2 (&to)[kBiases]) const {
 #pragma unroll
-    for (int t = 0; t < kParts * kAcross; ++t) {
-      begin_chunk(t);
+    for (int g = 0; g < kBiases; ++g) to[g] = make_float2(0.f, 0.f);
+    if (!p_.out.epilogue.bias) return;
+    const T* const bias = reinterpret_cast<const T*>(smem_.bias + wg_ * Tile::kBiasBytes);
+    const int lane = thread % 32, part = kParts == 1 ? 0 : t / kAcross;
+    if constexpr (Tile::kTurned) {
+      const T* const from = bias + part * 64 + thread / 32 * 16 + lane / 4;
+      to[0] = make_float2(to_float(from[0]) * scale, to_float(from[8]) * scale);
+    } else {
+      const T* const from = bias + (t - part * kAcross) * kChunkCols + lane % 4 * 2;
 #pragma unroll
-      for (int j = 0; j < kChunkCols / 8; j += 2) {
-        // Four matrices of 8x8: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
-        const int r = j * 8 + lane / 16 * 8 + lane % 8, c8 = first / 8 + lane / 8 % 2;
-        stage_8x8<true>(smem_address(buffer(t)) + staged_at<64>(r, c8),
-                        &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
+      for (int g = 0; g < kBiases; ++g) {
+        const float2 b = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(from + g * 8));
+        to[g] = make_float2(b.x * scale, b.y * scale);
       }
-      end_chunk(t);
+    }
+  }
+  static __device__ __forceinline__ float bias_of(const float2 (&bias)[kBiases], int i) {
+    const float2 b = bias[Tile::kTurned ? 0 : i / 4];
+    return (Tile::kTurned ? i / 2 : i) % 2 ? b.y : b.x;
+  }
+  // To its buffer, with c.
+  __device__ __forceinline__ void put_chunk(int t, int thread, float (&z)[kChunkCols / 2]) {
+    const bool with_c = p_.out.c.data;
+    const float beta = p_.out.epilogue.beta;
+    const int turn = turn_of(t);
+    const uint32_t to = smem_address(staging_ + turn * Tile::kChunkBytes);
+    if (!with_c) {
+      begin_chunk(t);
+    } else {
+      mbarrier_wait(&smem_.c_full[kBuffers * wg_ + turn], c_phase_ >> turn & 1);
+      c_phase_ ^= 1 << turn;
+      uint32_t c[kChunkCols / 16][4];
+#pragma unroll
+      for (int j = 0; j < kChunkCols / 16; ++j) ldmatrix<Tile::kTurned>(c[j], to + matrices_at(thread, 2 * j));
+#pragma unroll
+      for (int i = 0; i < kChunkCols / 4; ++i) {
+        const float2 x = unpack_pair<T>(c[i / 4][i % 4]);
+        z[2 * i] = fmaf(beta, x.x, z[2 * i]), z[2 * i + 1] = fmaf(beta, x.y, z[2 * i + 1]);
+      }
+    }
+#pragma unroll
+    for (int j = 0; j < kChunkCols / 16; ++j) {
+      uint32_t y[4];
+#pragma unroll
+      for (int i = 0; i < 4; ++i) y[i] = pack_pair<T>(z[j * 8 + i * 2], z[j * 8 + i * 2 + 1]);
+      const uint32_t at = to + matrices_at(thread, 2 * j);
+      Tile::kTurned ? stmatrix_x4_trans(at, y) : stmatrix_x4(at, y);
     }
   }
 
-  // ---- full: sums in f32, a chunk of the caller's rows and columns at a time ----
-  // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
-  // fetched for a single use.
+  __device__ __forceinline__ void store_boxes(Acc& acc) {
+    const GemmEpilogue& e = p_.out.epilogue;
+    const bool with_c = p_.out.c.data;
+    const int thread = computed_here(thread_);
+    if (with_c && !asked_) ask_first();
+    copy_wait<0>();
+    barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
+    const auto of = [&](int t) { return &acc[t / kAcross][t % kAcross * (kChunkCols / 2)]; };
+    const auto end = [&](int first) {
+      end_group(first);
+      if (with_c) ask_next(first);
+    };
+    float z[kChunkCols / 2];
+    float2 bias[kBiases];
+    if (e.act == EK_ACTIVATION_NONE) {
+#pragma unroll
+      for (int t = 0; t < kChunks; ++t) {
+        get_bias(t, thread, e.out_scale, bias);
+#pragma unroll
+        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(t)[i], e.alpha * e.out_scale, bias_of(bias, i));
+        put_chunk(t, thread, z);
+        if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+      }
+      return;
+    }
+    // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
+    // fetched for a single use.
+#pragma unroll 1
+    for (int t = 0; t < kChunks; ++t) {
+      get_bias(t, thread, 1.f, bias);
+#pragma unroll
+      for (int c = 0; c < kChunks; ++c) {
+        if (c != t) continue;
+#pragma unroll
+        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(c)[i], e.alpha, bias_of(bias, i));
+      }
+      gemm_activate<T>(e.act, z);
+#pragma unroll
+      for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
+      put_chunk(t, thread, z);
+      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+    }
+  }
+
+  // ---- full: sums in f32, a chunk of the caller's rows and columns at a time: whatever else there is ----
 
   static constexpr int kSumCols = Tile::kSumCols, kSums = kParts * (kCols / kSumCols);
   static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
   static constexpr int kPitch = kWide + 4, kThreads = kWide / 8;
-  static constexpr int kLines = 128 / kThreads, kPasses = (kTall + kLines - 1) / kLines;
 
   // The first row and column of chunk t in the caller's z.
   __device__ __forceinline__ int2 sums_at(int t) const {
@@ -287,34 +439,10 @@ class GemmSm90Epilogue {
     }
   }
 
-  // What a chunk needs beside its sums, for the rows and the eight columns of this thread: 16-bit, whole columns.
-  struct Beside {
-    uint4 bias, c[kPasses];
-  };
-  __device__ __forceinline__ void fetch(int t, int line, int eight, Beside* to) const {
-    const GemmOut& out = p_.out;
-    const int2 at = sums_at(t);
-    const int64_t col = at.y + eight;
-    const T* const bias = static_cast<const T*>(out.epilogue.bias);
-    to->bias = bias && out.n - col >= 8 ? *reinterpret_cast<const uint4*>(bias + col) : uint4{};
-    const T* const c = static_cast<const T*>(out.c.data) + batch_ * out.c.batch + col;
-#pragma unroll
-    for (int i = 0; i < kPasses; ++i) {
-      const int64_t row = at.x + line + i * kLines;
-      to->c[i] = uint4{};
-      if (out.c.data && out.n - col >= 8 && row < out.m)
-        to->c[i] = __ldcg(reinterpret_cast<const uint4*>(c + row * out.c.row));
-    }
-  }
-
   __device__ __forceinline__ void store_columns(Acc& acc) {
     const GemmOut& out = p_.out;
     float* const staging = reinterpret_cast<float*>(staging_);
     const int line = thread_ / kThreads, eight = thread_ % kThreads * 8;
-    const bool whole = out.wide_d && !out.f32_out && !out.gated && (!out.c.data || out.wide_c) &&
-                       reinterpret_cast<uintptr_t>(out.epilogue.bias) % 16 == 0;
-    Beside next;
-    if (whole) fetch(0, line, eight, &next);
 #pragma unroll 1
     for (int t = 0; t < kSums; ++t) {
       __syncwarp();
@@ -325,79 +453,26 @@ class GemmSm90Epilogue {
       const int2 at = sums_at(t);
       const int64_t col = at.y + eight;
       const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
-      barrier_sync(kStoreBarrier + wg_, 128);
-      // While this chunk is computed. Threads beyond n too: the next chunk may be 64 rows further down and inside again.
-      Beside now = next;
-      if (whole && t + 1 < kSums) fetch(t + 1, line, eight, &next);
-      if (whole && count == 8) {
-        if (line < kTall) store_whole(staging + line * kPitch + eight, at.x + line, col, &now);
-        continue;
-      }
       float bias[8] = {};
       if (const T* from = static_cast<const T*>(out.epilogue.bias))
 #pragma unroll
         for (int e = 0; e < 8; ++e)
           if (e < count) bias[e] = static_cast<float>(from[col + e]);
+      barrier_sync(kStoreBarrier + wg_, 128);
 #pragma unroll 1
-      for (int r = line; r < kTall && count > 0; r += kLines) {
+      for (int r = line; r < kTall && count > 0; r += 128 / kThreads) {
         const int64_t row = at.x + r;
         if (row >= out.m) break;
-        float z[8];
-        get_sums(staging + r * kPitch + eight, bias, z);
+        const float4* from = reinterpret_cast<const float4*>(staging + r * kPitch + eight);
+        const float4 low = from[0], high = from[1];
+        float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+#pragma unroll
+        for (int e = 0; e < 8; ++e) z[e] = fmaf(z[e], out.epilogue.alpha, bias[e]);
         if (out.f32_out)
           gemm_finish_sums<float>(out, batch_, row, col, count, z);
         else
           gemm_finish_sums<T>(out, batch_, row, col, count, z);
       }
-    }
-    __syncwarp();  // what follows, a barrier or a product, wants whole warps
-  }
-
-  // Eight columns of a row: z, before the activation.
-  __device__ __forceinline__ void get_sums(const float* from, const float (&bias)[8], float* z) const {
-    const float4 low = reinterpret_cast<const float4*>(from)[0], high = reinterpret_cast<const float4*>(from)[1];
-    const float x[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-#pragma unroll
-    for (int e = 0; e < 8; ++e) z[e] = fmaf(x[e], p_.out.epilogue.alpha, bias[e]);
-  }
-
-  // Eight whole 16-bit columns of every kLines-th row from `row` on, with their c (0: none), two rows at a time: one alone would
-  // wait for itself most of the time, with a warp to a scheduler.
-  __device__ __forceinline__ void store_whole(const float* from, int64_t row, int64_t col, Beside* beside) const {
-    constexpr int kAtOnce = kPasses % 2 ? 1 : 2;
-    const GemmOut& out = p_.out;
-    const float scale = out.epilogue.out_scale, beta = out.c.data ? out.epilogue.beta : 0.f;
-    T* to = static_cast<T*>(out.d.data) + batch_ * out.d.batch + row * out.d.row + col;
-    uint4(&c)[kPasses] = beside->c;
-    float bias[8];
-    const uint32_t biases[4] = {beside->bias.x, beside->bias.y, beside->bias.z, beside->bias.w};
-#pragma unroll
-    for (int e = 0; e < 4; ++e) {
-      const float2 x = unpack_pair<T>(biases[e]);
-      bias[2 * e] = x.x, bias[2 * e + 1] = x.y;
-    }
-#pragma unroll 1
-    for (int i = 0; i < kPasses; i += kAtOnce, from += kAtOnce * kLines * kPitch, to += kAtOnce * kLines * out.d.row) {
-      float z[kAtOnce * 8];
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) get_sums(from + r * kLines * kPitch, bias, z + r * 8);
-      gemm_activate<T>(out.epilogue.act, z);
-#pragma unroll
-      for (int r = 0; r < kAtOnce; ++r) {
-        const uint32_t pairs[4] = {c[r].x, c[r].y, c[r].z, c[r].w};
-        uint32_t y[4];
-#pragma unroll
-        for (int e = 0; e < 4; ++e) {
-          const float2 x = unpack_pair<T>(pairs[e]);
-          const float* v = z + r * 8 + 2 * e;
-          y[e] = pack_pair<T>(fmaf(beta, x.x, v[0] * scale), fmaf(beta, x.y, v[1] * scale));
-        }
-        if (row + (i + r) * kLines < out.m)
-          *reinterpret_cast<uint4*>(to + r * kLines * out.d.row) = make_uint4(y[0], y[1], y[2], y[3]);
-      }
-      // The next ones': an index would not be known to the compiler.
-#pragma unroll
-      for (int j = 0; j + kAtOnce < kPasses; ++j) c[j] = c[j + kAtOnce];
     }
   }
 
@@ -408,6 +483,8 @@ class GemmSm90Epilogue {
   const int worker_;
   char* const staging_;
   int row_, col_, batch_;
+  bool whole_, asked_;    // all of k is this block's; c's first chunks are on their way
+  uint32_t c_phase_ = 0;  // of c_full, a bit each
 };
 
 }  // namespace ek

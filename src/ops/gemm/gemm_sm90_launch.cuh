@@ -45,10 +45,15 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   constexpr int kBoxB = Tile::kCols / Tile::Place::kRows;
   bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, Tile::kFew, &p.a) &&
             gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
-  if (Tile::kPlain)
-    ok = ok && make_tensor_map({c.d.data, c.out, call.n, call.m, c.d.batch ? c.batch : 1, c.d.row, c.d.batch,
-                                Tile::kTurned ? 64 : Tile::kChunkCols, Tile::kTurned ? Tile::kChunkCols : 64},
-                               &p.d);
+  const auto result_map = [&](const Matrix& x, CUtensorMap* map) {
+    return make_tensor_map({x.data, c.out, call.n, call.m, x.batch ? c.batch : 1, x.row, x.batch,
+                            Tile::kTurned ? 64 : Tile::kChunkCols, Tile::kTurned ? Tile::kChunkCols : 64},
+                           map);
+  };
+  if (Tile::kPlain) ok = ok && result_map(c.d, &p.d);
+  p.c_batch = c.c.batch != 0;
+  p.boxes = !Tile::kPlain && Tile::kBoxes && gemm_takes_boxes(call) && result_map(c.d, &p.d) &&
+            (!c.c.data || result_map(c.c, &p.c));
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
   if (const ek_status status = allow_smem<&gemm_sm90<Tile>, Tile::kSmemBytes>(l)) return status;
