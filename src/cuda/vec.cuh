@@ -143,6 +143,18 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
     return __half22float2(reinterpret_cast<const __half2&>(pair));
 }
 
+// Sums of the elements of two words, rounded once. Of pairs also in f32 the bits would be the same.
+template <class T>
+__device__ __forceinline__ uint32_t add_words(uint32_t a, uint32_t b) {
+  if constexpr (sizeof(T) == 4) {
+    return __float_as_uint(__uint_as_float(a) + __uint_as_float(b));
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
+    const Pair sum = __hadd2(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b));
+    return reinterpret_cast<const uint32_t&>(sum);
+  }
+}
+
 // Four e4m3 to pairs of f16. Exact. The upper two are named in the conversion: the header's function would shift them down.
 __device__ __forceinline__ void widen_e4m3(uint32_t four, uint32_t& low, uint32_t& high) {
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 890
