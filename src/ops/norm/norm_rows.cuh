@@ -19,24 +19,14 @@ __device__ __forceinline__ NormRaw norm_load(const T* p) {
   return load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(p));
 }
 
-// kAgain: by other instructions, since ptxas would keep what an earlier pass has converted, in twice the registers.
+// kAgain: a pass that does not find what an earlier one has converted, which would take twice the registers.
 template <class T, bool kAgain = false>
 __device__ __forceinline__ void norm_unpack(const NormRaw& raw, float (&f)[kVec<T>]) {
-  if constexpr (sizeof(T) == 2 && kAgain) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      if constexpr (std::is_same_v<T, bf16>) {
-        f[2 * i] = __uint_as_float(__byte_perm(raw.v[i], 0, 0x1044));
-        f[2 * i + 1] = __uint_as_float(__byte_perm(raw.v[i], 0, 0x3244));
-      } else {
-        const float2 swapped = unpack_pair<T>(__byte_perm(raw.v[i], 0, 0x1032));
-        f[2 * i] = swapped.y;
-        f[2 * i + 1] = swapped.x;
-      }
-    }
-  } else {
-    unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&raw), f);
-  }
+  const auto& v = *reinterpret_cast<const Vec<T, kVec<T>>*>(&raw);
+  if constexpr (kAgain && sizeof(T) == 2)
+    unpack_again(v, f);
+  else
+    unpack(v, f);
 }
 
 // One vector of a row and what belongs to it.
