@@ -27,8 +27,7 @@ struct NormOp {
   static constexpr NormInput kInput = kInput_;
   static constexpr bool kCentre = kCentre_;          // layer_norm: subtract the mean
   static constexpr bool kQuant = sizeof(Out_) == 1;  // e4m3 or i8 with scales
-  // Several norms side by side in a row, each with its own part of weight.
-  static constexpr bool kParts = kInput == NormInput::kGateFirst || kInput == NormInput::kGateLast;
+  static constexpr bool kGated = kInput == NormInput::kGateFirst || kInput == NormInput::kGateLast;
   static constexpr NormKind kKind = norm_kind(kInput == NormInput::kPlain, kCentre, kQuant);
   // Of the enumeration above. A launch pays for every byte of its arguments, so that what an op has not is left out.
   static constexpr int kTensors = 1 + (kQuant                        ? kNormScale

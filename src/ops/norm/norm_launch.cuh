@@ -111,7 +111,7 @@ struct NormKernels {
             for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
             return launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kGroups>, grid, groups);
           } else {
-            if constexpr (K <= 4 && std::is_same_v<Team, BlockTeam<2>>)
+            if constexpr (K <= 4 && !Op::kGated && std::is_same_v<Team, BlockTeam<2>>)
               if (norm_whole(p, config)) return norm_whole_launch<Op, K>(l, config, grid, early, p);
             if constexpr (K <= 4)
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);

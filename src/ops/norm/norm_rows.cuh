@@ -114,6 +114,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   constexpr int V = kVec<T>;
   constexpr bool kGroups = kShape == NormShape::kGroups, kStays = kShape == NormShape::kStays;
   constexpr bool kWhole = kStays || kShape == NormShape::kWhole;
+  static_assert(!kWhole || !(Op::kGated || Op::kQuant), "");
   __shared__ typename Team::Scratch scratch;
   Team team(scratch);
 
@@ -144,7 +145,8 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   const auto beyond = [&](int k) {
     return Op::kKind == NormKind::kHeavy && !kGroups && !kWhole && k > 0 && first - lane + k * step >= p.vectors;
   };
-  const T* weight = p.weight + (Op::kParts || !kWhole ? p.template offset<kNormWeight, kWhole>(row) : 0) + first * V;
+  // Only gated rows have parts with a weight each.
+  const T* weight = p.weight + (kWhole ? 0 : p.template offset<kNormWeight>(row)) + first * V;
   const T* bias = p.bias + first * V;
   // One predicate and no branch, or early loads would be put after the sums, which wait for the row.
   const auto affine = [&](const T* from, const T* at, int k, uint32_t absent) {
@@ -153,9 +155,9 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     if (want) raw = norm_load(at + k * step * V);
     return raw;
   };
-  // Whole rows that are centred or gated have no registers for it, others none for what a pass has converted.
-  constexpr bool kHeld = kEarly || (K <= 4 && !(kShape == NormShape::kWhole && (Op::kCentre || Op::kParts)));
-  constexpr bool kAgain = kShape == NormShape::kWhole && !kEarly && (K == 2 || Op::kParts);
+  // Whole rows that are centred have no registers for it, others none for what a pass has converted.
+  constexpr bool kHeld = kEarly || (K <= 4 && !(kShape == NormShape::kWhole && Op::kCentre));
+  constexpr bool kAgain = kShape == NormShape::kWhole && !kEarly && K == 2;
   NormRaw held_weight[K], held_bias[K];
   const auto hold_affine = [&] {
 #pragma unroll
