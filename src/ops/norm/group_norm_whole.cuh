@@ -49,11 +49,11 @@ struct GroupNormExchange {
     cluster_arrive_relaxed();
   }
 
-  // Both sums over the unit's group, in the same order in every thread that has the group. kRound: 0, then 1.
+  // Both sums over the unit's group, in the same order in every thread that has the group. kRound: 0, then 1. After
+  // cluster_wait().
   template <int kRound>
   __device__ __forceinline__ float2 over_unit(float2 sums) const {
     sums = over_lanes(sums);
-    if constexpr (kRound == 0) cluster_wait();  // every block has begun, and has its barriers
     const int warps = blockDim.x / 32, all = kGroupNormCluster * warps;
     float2* of_warp = scratch.of_warp[kRound][group];
     for (int to = lane; to < kGroupNormCluster; to += lanes)
@@ -120,6 +120,9 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
 #pragma unroll
     for (int k = 0; k < K; ++k) held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + k * x_step));
     const Vec<T, N> weight = load_vec<T, N>(p.weight + c), bias = load_vec<T, N>(p.bias + c);
+    // Every block has begun, and has its barriers. NOTE: here, since it also keeps the compiler, which is short of registers,
+    // from putting the last loads after the first sums.
+    cluster_wait();
 
     float2 sums = make_float2(0.f, 0.f);
 #pragma unroll
