@@ -20,7 +20,7 @@ constexpr int kMaxCluster = 8;  // the largest that every GPU with clusters must
 template <int kValues = 1, int kLanes_ = 0>
 struct WarpTeam {
   static constexpr bool kCluster = false, kWarp = true;
-  static constexpr int kLanes = kLanes_;
+  static constexpr int kLanes = kLanes_, kMostThreads = 32;
   struct Scratch {};
   const int thread = threadIdx.x, threads = kLanes ? kLanes : blockDim.x;
 
@@ -49,11 +49,14 @@ struct WarpTeam {
 // Whole warps. A block has one row, or several of at most 256 threads each. Each reduction uses the other half of the
 // scratch, so that one barrier is enough: who writes a half again has passed the barrier that everyone reached after
 // reading it.
-template <int kValues = 1>
+// kMost: 4, 8 or 16 where a row is known to have at most so many warps. Then every thread reads the parts of all of them and
+// puts them together itself, without the wait of shuffles; in the same order, so that the bits are the same.
+template <int kValues = 1, int kMost = kMaxWarps>
 struct BlockTeam {
   static constexpr bool kCluster = false, kWarp = false;
   static constexpr int kLanes = 32;
   static constexpr int kShort = 8;  // warps of a row up to which rows may share a block
+  static constexpr int kMostThreads = 32 * kMost;
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxWarps];
   };
@@ -73,6 +76,27 @@ struct BlockTeam {
     const int first = threadIdx.y * kShort, warps = blockDim.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
+    if constexpr (kMost < kMaxWarps) {
+      // Lane 0 stores its warp's part, the others zeros for warps that are not there.
+      const int mine = threadIdx.x / 32 + lane * warps;
+      if (mine < kMost)
+#pragma unroll
+        for (int v = 0; v < N; ++v) slot[v][first + mine] = lane == 0 ? x[v] : 0.f;
+      __syncthreads();
+#pragma unroll
+      for (int v = 0; v < N; ++v) {
+        float part[kMost];
+#pragma unroll
+        for (int i = 0; i < kMost; i += 4)
+          *reinterpret_cast<float4*>(part + i) = *reinterpret_cast<const float4*>(&slot[v][first + i]);
+#pragma unroll
+        for (int d = kMost / 2; d > 0; d /= 2)
+#pragma unroll
+          for (int i = 0; i < d; ++i) part[i] = f(v, part[i], part[i + d]);
+        x[v] = part[0];
+      }
+      return;
+    }
     if (lane == 0)
 #pragma unroll
       for (int v = 0; v < N; ++v) slot[v][first + threadIdx.x / 32] = x[v];
@@ -107,7 +131,7 @@ struct BlockTeam {
 template <int kValues = 1>
 struct ClusterTeam {
   static constexpr bool kCluster = true, kWarp = false;
-  static constexpr int kLanes = 32;
+  static constexpr int kLanes = 32, kMostThreads = 32 * kMaxWarps;
   struct alignas(16) Scratch {
     float slot[2][kValues][kMaxCluster * kMaxWarps];
   };

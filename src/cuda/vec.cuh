@@ -123,6 +123,27 @@ __device__ __forceinline__ Vec<T, N> hidden(const Vec<T, N>& v) {
   return copy;
 }
 
+// The words of 16-bit elements again, by other instructions than unpack(): where hidden() is not enough, since ptxas too
+// would rather keep what an earlier pass has converted.
+template <class T, int N>
+__device__ __forceinline__ void unpack_again(const Vec<T, N>& v, float (&f)[N]) {
+  static_assert(sizeof(T) == 2 && N % 2 == 0, "");
+  const uint32_t* words = reinterpret_cast<const uint32_t*>(&v);
+#pragma unroll
+  for (int i = 0; i < N; i += 2) {
+    const uint32_t word = words[i / 2];
+    if constexpr (std::is_same_v<T, bf16>) {
+      f[i] = __uint_as_float(__byte_perm(word, 0, 0x1044));
+      f[i + 1] = __uint_as_float(__byte_perm(word, 0, 0x3244));
+    } else {
+      const uint32_t swapped = __byte_perm(word, 0, 0x1032);
+      const float2 pair = __half22float2(reinterpret_cast<const __half2&>(swapped));
+      f[i] = pair.y;
+      f[i + 1] = pair.x;
+    }
+  }
+}
+
 // Two of f16 or bf16 as the registers of matrix units hold them, the first in the low half.
 template <class T>
 __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
@@ -141,6 +162,18 @@ __device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
     return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
   else
     return __half22float2(reinterpret_cast<const __half2&>(pair));
+}
+
+// Sums of the elements of two words, rounded once. Of pairs also in f32 the bits would be the same.
+template <class T>
+__device__ __forceinline__ uint32_t add_words(uint32_t a, uint32_t b) {
+  if constexpr (sizeof(T) == 4) {
+    return __float_as_uint(__uint_as_float(a) + __uint_as_float(b));
+  } else {
+    using Pair = std::conditional_t<std::is_same_v<T, bf16>, __nv_bfloat162, __half2>;
+    const Pair sum = __hadd2(reinterpret_cast<const Pair&>(a), reinterpret_cast<const Pair&>(b));
+    return reinterpret_cast<const uint32_t&>(sum);
+  }
 }
 
 // Four e4m3 to pairs of f16. Exact. The upper two are named in the conversion: the header's function would shift them down.

@@ -70,6 +70,29 @@ void forward() {
   // bf16 rows of 262144 elements fit a cluster, for the ops with two inputs too.
   CHECK(norm_cluster_config(262144 / 8, 4, NormKind::kTwoInputs).threads > 0);
 
+  // Blocks that stay have several rows each and fit on the SMs together; else there are none.
+  for_lengths(8192, [](int64_t n) {
+    const NormConfig c = norm_vec_config(n, 8, NormKind::kHeavy);
+    for (int64_t rows : {0, 1, 100, 2639, 2640, 5280, 1 << 20}) {
+      const unsigned blocks = norm_stay_blocks(c, rows, 132);
+      if (!blocks) continue;
+      CHECK_EQ(c.vectors, 4);
+      CHECK(c.threads >= 32 && c.threads * c.rows_per_block <= kNormStayBlock);
+      CHECK(blocks * c.threads * c.rows_per_block <= 132u * kNormStayThreads);
+      CHECK(int64_t{blocks} * c.rows_per_block * kNormStayRows <= rows);
+    }
+  });
+  const NormConfig stays = norm_vec_config(4096 / 8, 8, NormKind::kHeavy);
+  CHECK_EQ(norm_stay_blocks(stays, 4096, 132), 660u);
+  CHECK_EQ(norm_stay_blocks(stays, 2639, 132), 0u);
+  CHECK(norm_stay_blocks(norm_vec_config(2048 / 8, 8, NormKind::kHeavy), 16384, 132) > 0);
+  CHECK_EQ(norm_stay_blocks(norm_vec_config(8192 / 8, 8, NormKind::kHeavy), 1 << 20, 132), 0u);
+  // Sizes of models are whole rows: the threads of a light norm hold them exactly.
+  for (int dim : {2048, 3584, 4096, 5120, 7168, 8192, 16384}) {
+    const NormConfig c = norm_vec_config(dim / 8, 8, NormKind::kLight);
+    CHECK_EQ(c.threads * c.vectors, dim / 8);
+  }
+
   for (int64_t dim :
        {int64_t{0}, int64_t{1}, int64_t{7}, int64_t{512}, int64_t{513}, int64_t{4097}, int64_t{1} << 40}) {
     const NormConfig c = norm_any_config(dim);

@@ -31,6 +31,8 @@ TALL = {
 }
 # A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
 WIDE = {"n": 65544, "lead": (3,)}
+# Rows that are the same number of vectors for every thread, with all optional tensors: kernels ask less of those.
+WHOLE = {"n": 4096, "lead": (6,)}
 FUZZ = {"smoke": 3, "ci": 100, "full": 200}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
@@ -45,15 +47,16 @@ class Spec:
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
     have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
-    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0."""
+    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0. crowds: (n,
+    rows) at which blocks go on to further rows, which must give the bits that a few rows get."""
 
     def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
-                 nonzero=(),                 special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
+                 nonzero=(), crowds=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
         self._dims, self._sizes, self._probes, self.nonzero, self.large = dims, sizes, probes, nonzero, large
-        self._replays = replays
+        self._replays, self.crowds = replays, crowds
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 

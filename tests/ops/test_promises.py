@@ -96,3 +96,8 @@ def test_batch_invariant(spec, device, level):
         some_dtypes(spec, level),
         lambda row, case: check_batches(prepare(case), device, row, context, few),
     )
+    for n, entries in spec.crowds if device != "cpu" else ():
+        for dtypes in some_dtypes(spec, level):
+            full = Prepared(spec, spec.case(dtypes, n, 0, (FEW,)))
+            for row in promised:
+                check_batches(full, device, row, context, [entries])

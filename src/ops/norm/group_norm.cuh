@@ -155,9 +155,14 @@ struct GroupNormAffine {
 // 16 bytes as they came: typed as an array of 16-bit elements, what is kept would take a register for each of them.
 using GroupNormWords = Vec<uint32_t, 4>;
 
-template <class T>
+// kAgain: in a pass that is not to find what an earlier one has converted.
+template <class T, bool kAgain = false>
 __device__ __forceinline__ void group_norm_unpack(const GroupNormWords& words, float (&f)[kVec<T>]) {
-  unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&words), f);
+  const auto& v = *reinterpret_cast<const Vec<T, kVec<T>>*>(&words);
+  if constexpr (kAgain && sizeof(T) == 2)
+    unpack_again(v, f);
+  else
+    unpack(v, f);
 }
 
 template <class T>

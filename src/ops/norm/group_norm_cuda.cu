@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm on CUDA: y = (x - mean) * rstd * weight[c] + bias[c], mean and rstd of each (image, group), in f32.
-// cluster, vec: the unit in the registers of a cluster (up to 1 MB) or of a block (up to 128 KB); x is read once.
+// cluster, vec: the unit in the registers of a cluster (up to 1 MB) or of a block (up to 128 KB); x is read once. cluster has
+// a kernel for units that are the same number of vectors for every thread, and one for the others.
 // split: groups of any size, x is read twice: 3/2 of the bytes. The last is the same, element by element.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/group_norm_split.cuh"
+#include "ops/norm/group_norm_whole.cuh"
 
 namespace ek {
 
@@ -69,10 +71,10 @@ static Params group_norm_params(const GroupNormArgs& a, const GroupNormUnits& un
 static GroupNormUnits group_vectors(const GroupNormArgs& a) { return group_norm_units(a, 16 / dtype_bytes(a.T)); }
 static int64_t held_run(const GroupNormArgs& a) { return is_nchw(a) ? 1 : group_vectors(a).run; }
 
-template <class T>
-static GroupNormHeldParams<T> group_norm_held_params(const GroupNormArgs& a, const NormConfig& config) {
+template <class Params>
+static Params group_norm_held_params(const GroupNormArgs& a, const NormConfig& config) {
   const GroupNormUnits units = group_vectors(a);
-  auto p = group_norm_params<GroupNormHeldParams<T>>(a, units);
+  auto p = group_norm_params<Params>(a, units);
   p.per_image = Divider(p.units);
   p.run = Divider(units.run);
   p.cluster = config.cluster > 1;
@@ -108,22 +110,55 @@ static const char* why_not_vec(const GroupNormArgs& a, const Device&) {
   return block_config(a).threads ? nullptr : "groups are larger than a block's registers, or of an odd width";
 }
 
+static Grid group_norm_grid(int64_t units, const NormConfig& config) {
+  Grid grid;
+  grid.blocks = dim3(static_cast<unsigned>(units * config.cluster));
+  grid.threads = dim3(config.threads);
+  grid.cluster = config.cluster;
+  return grid;
+}
+
 static ek_status group_norm_held_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
   return with_float(a.T, [&](auto type) {
     using T = typename decltype(type)::type;
-    const auto p = group_norm_held_params<T>(a, config);
-    Grid grid;
-    grid.blocks = dim3(static_cast<unsigned>(p.count * config.cluster));
-    grid.threads = dim3(config.threads);
-    grid.cluster = config.cluster;
+    const auto p = group_norm_held_params<GroupNormHeldParams<T>>(a, config);
+    const Grid grid = group_norm_grid(p.count, config);
     if (config.vectors == 2) return launch(l, group_norm_held<T, 2>, grid, p);
     if (config.vectors == 4) return launch(l, group_norm_held<T, 4>, grid, p);
     return launch(l, group_norm_held<T, 8>, grid, p);
   });
 }
 
+// Whether a call is what group_norm_whole takes.
+static bool group_norm_is_whole(const GroupNormArgs& a, const NormConfig& config) {
+  const GroupNormUnits units = group_vectors(a);
+  const int64_t run = group_run(a);
+  const bool one_run = a.x.stride[1] == run && a.y.stride[1] == run && units.run % (32 * kGroupNormWholeVectors) == 0;
+  return config.threads <= kGroupNormWholeThreads && config.vectors == kGroupNormWholeVectors &&
+         units.accesses == int64_t{config.cluster} * config.threads * config.vectors && a.weight && a.bias &&
+         (!is_nchw(a) || one_run);
+}
+
+static ek_status group_norm_whole_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
+  return with_float(a.T, [&](auto type) {
+    using T = typename decltype(type)::type;
+    auto p = group_norm_held_params<GroupNormWholeParams<T>>(a, config);
+    p.x_step = config.threads / group_vectors(a).run * p.x_run;
+    while (p.together >> p.together_log > 1) ++p.together_log;
+    const Grid grid = group_norm_grid(p.count, config);
+    const auto go = [&](auto nchw) {
+      constexpr bool kNchw = decltype(nchw)::value;
+      if (config.threads <= 128) return launch(l, group_norm_whole<T, kNchw, 128>, grid, p);
+      if (config.threads <= 256) return launch(l, group_norm_whole<T, kNchw, 256>, grid, p);
+      return launch(l, group_norm_whole<T, kNchw, 512>, grid, p);
+    };
+    return is_nchw(a) ? go(std::true_type{}) : go(std::false_type{});
+  });
+}
+
 static ek_status group_norm_cuda_cluster(const GroupNormArgs& a, const Launch& l) {
-  return group_norm_held_launch(a, cluster_config(a), l);
+  const NormConfig config = cluster_config(a);
+  return group_norm_is_whole(a, config) ? group_norm_whole_launch(a, config, l) : group_norm_held_launch(a, config, l);
 }
 
 static ek_status group_norm_cuda_vec(const GroupNormArgs& a, const Launch& l) {

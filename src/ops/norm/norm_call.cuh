@@ -27,6 +27,7 @@ struct NormOp {
   static constexpr NormInput kInput = kInput_;
   static constexpr bool kCentre = kCentre_;          // layer_norm: subtract the mean
   static constexpr bool kQuant = sizeof(Out_) == 1;  // e4m3 or i8 with scales
+  static constexpr bool kGated = kInput == NormInput::kGateFirst || kInput == NormInput::kGateLast;
   static constexpr NormKind kKind = norm_kind(kInput == NormInput::kPlain, kCentre, kQuant);
   // Of the enumeration above. A launch pays for every byte of its arguments, so that what an op has not is left out.
   static constexpr int kTensors = 1 + (kQuant                        ? kNormScale
@@ -72,11 +73,15 @@ struct NormParams {
   RowItems<Op::kTensors> rows;
 
 #ifdef __CUDACC__
-  // Where row `row` of a tensor begins; 0 for one that the op has not.
-  template <int kTensor>
+  // Where row `row` of a tensor begins; 0 for one that the op has not. kEven: rows are evenly spaced.
+  template <int kTensor, bool kEven = false>
   __device__ __forceinline__ int64_t offset(uint32_t row) const {
-    if constexpr (kTensor < Op::kTensors) return rows.offset(kTensor, row);
-    return 0;
+    if constexpr (kTensor >= Op::kTensors)
+      return 0;
+    else if constexpr (kEven)
+      return row * rows.stride[kTensor][0];
+    else
+      return rows.offset(kTensor, row);
   }
 #endif
 };

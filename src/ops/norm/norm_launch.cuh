@@ -42,6 +42,28 @@ inline Grid norm_grid(uint32_t rows, const NormConfig& config) {
   return grid;
 }
 
+// Whether a slab's rows are what NormShape::kWhole says.
+template <class Op>
+bool norm_whole(const NormParams<Op>& p, const NormConfig& config) {
+  return config.threads * config.vectors == p.vectors && p.rows.ndim == 1 &&
+         p.rows.count % config.rows_per_block == 0 && p.weight && (p.bias || !Op::kCentre);
+}
+
+template <class Op, int K>
+ek_status norm_whole_launch(const Launch& l, const NormConfig& config, Grid grid, bool early, const NormParams<Op>& p) {
+  if constexpr (Op::kKind == NormKind::kHeavy && K == 4)
+    if (const unsigned blocks = norm_stay_blocks(config, p.rows.count, l.device.processors)) {
+      grid.blocks.x = blocks;
+      return launch(l, norm_rows_vec<Op, K, BlockTeam<2, kNormStayBlock / 32>, false, NormShape::kStays>, grid, p);
+    }
+  const auto go = [&](auto team) {
+    using Team = typename decltype(team)::type;
+    return early ? launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kWhole>, grid, p)
+                 : launch(l, norm_rows_vec<Op, K, Team, false, NormShape::kWhole>, grid, p);
+  };
+  return config.threads <= 256 ? go(Type<BlockTeam<2, 8>>{}) : go(Type<BlockTeam<2>>{});
+}
+
 template <class Args, NormCall (*kCall)(const Args&), NormInput kInput, bool kCentre, bool kQuant = false>
 struct NormKernels {
   static constexpr bool kPlain = kInput == NormInput::kPlain;
@@ -87,8 +109,10 @@ struct NormKernels {
             if (!p.group) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
             auto groups = p;
             for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
-            return launch(l, norm_rows_vec<Op, K, Team, true, /*kGroups=*/true>, grid, groups);
+            return launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kGroups>, grid, groups);
           } else {
+            if constexpr (K <= 4 && !Op::kGated && std::is_same_v<Team, BlockTeam<2>>)
+              if (norm_whole(p, config)) return norm_whole_launch<Op, K>(l, config, grid, early, p);
             if constexpr (K <= 4)
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
             return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
@@ -107,9 +131,10 @@ struct NormKernels {
     const NormCall c = kCall(a);
     const NormConfig config = vec_config(c);
     constexpr int kWarpVectors = kKind == NormKind::kHeavy ? kMaxVectors : 2;
+    constexpr int kBlockVectors = kKind == NormKind::kHeavy ? 4 : 2;  // at least
     return config.threads < 32    ? rows<WarpTeam<2>, 2, 2>(c, config, l)
            : config.threads == 32 ? rows<WarpTeam<2, 32>, 2, kWarpVectors>(c, config, l)
-                                  : rows<BlockTeam<2>, 2, kMaxVectors>(c, config, l);
+                                  : rows<BlockTeam<2>, kBlockVectors, kMaxVectors>(c, config, l);
   }
 
   static ek_status any(const Args& a, const Launch& l) {

@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import add_residual, weight_of
-from harness.spec import WIDE
+from harness.spec import WHOLE, WIDE
 
 
 def reference(t, a):
@@ -17,7 +17,7 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE])
+SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE, WHOLE])
 
 
 def test_add_layer_norm(plan):
