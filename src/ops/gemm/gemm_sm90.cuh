@@ -46,8 +46,9 @@ struct GemmSm90Tile {
   static constexpr int kChunks = kBoxes ? kWgRows / 64 * (kWgCols / kChunkCols) : 1;
   static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kChunkCols;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
-  static constexpr int kLeastStaging = kPlain ? 2 * kChunkBytes : (kSumBytes + 1023) / 1024 * 1024;
-  static constexpr int kBiasBytes = kPlain ? 0 : 2 * (kTurned ? kWgRows : kWgCols);  // of a warpgroup
+  static constexpr int kUnit = kBoxes ? 1024 : 128;  // the swizzle of boxes counts from multiples of 1024
+  static constexpr int kLeastStaging = kPlain ? 2 * kChunkBytes : (kSumBytes + kUnit - 1) / kUnit * kUnit;
+  static constexpr int kBiasBytes = kPlain || !kBoxes ? 0 : 2 * (kTurned ? kWgRows : kWgCols);  // of a warpgroup
   static constexpr int kBarrierBytes = 512;
   static constexpr int kFixedBytes = 2 * (kLeastStaging + kBiasBytes) + kBarrierBytes;
   static constexpr int kMaxStages = 16;
