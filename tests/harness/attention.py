@@ -193,6 +193,12 @@ class AttentionSpec(Spec):
                 yield self.make(
                     dtypes, i + j, q_len=q_len, kv_len=kv_len, attrs=attrs, dims=d, batch=2, heads=HEADS[(i + j) % 4]
                 )
+        # Blocks for every SM of a large GPU: with fewer, rows take tiles of fewer queries. Of 128 rows, and of 64.
+        many = [((64, 16), (128, 128)), ((16, 4), (128, 128)), ((64, 16), (64, 64)), ((16, 4), (256, 256)),
+                ((16, 4), (192, 128)), ((16, 4), (64, 64))]  # fmt: skip
+        for i, (heads, d) in self._some(level, list(enumerate(many))):
+            attrs = {"causal": True, "window_left": 150}
+            yield self.make(dtypes, i, q_len=129, kv_len=200, attrs=attrs, dims=d, heads=heads)
 
     def _many(self, dtypes, level, seed):
         """More sequences than a warp has lanes, many of them empty."""
