@@ -5,11 +5,12 @@
 namespace ek {
 namespace {
 
-template <class Plan, int kTile>
+// kSlots: 1 where keys and values take turns at one place
+template <int kTile, int kSlots = 2>
 ek_status tile_launch(const AttentionCall& c, const Launch& l) {
-  constexpr Sm80Tile kInfo = kCudaTiles[kTile];
-  static_assert(
-      Plan::kD == kInfo.head_dim && Plan::kV == kInfo.v_dim && Plan::kM == kInfo.rows && Plan::kSmem == kInfo.smem, "");
+  constexpr CudaTile kInfo = kCudaTiles[kTile];
+  using Plan = CudaTilePlan<kInfo.head_dim, kInfo.v_dim, kInfo.rows / 16, kSlots, kInfo.blocks>;
+  static_assert(Plan::kM == kInfo.rows && Plan::kSmem == kInfo.smem, "");
   const int64_t blocks = sm80_blocks(c, kInfo);
   if (blocks == 0) return EK_STATUS_OK;
   const Grid grid = {static_cast<unsigned>(blocks), Plan::kThreads, Plan::kSmem};
@@ -22,16 +23,16 @@ ek_status tile_launch(const AttentionCall& c, const Launch& l) {
 
 ek_status attention_cuda_tile_run(const AttentionCall& c, const Launch& l) {
   switch (cuda_tile(c, l.device)) {
-    case 0: return tile_launch<CudaTilePlan<64, 64, 8, 2, 2>, 0>(c, l);
-    case 1: return tile_launch<CudaTilePlan<64, 64, 4, 2, 3>, 1>(c, l);
-    case 2: return tile_launch<CudaTilePlan<64, 64, 1, 2, 4>, 2>(c, l);
-    case 3: return tile_launch<CudaTilePlan<128, 128, 8, 2, 2>, 3>(c, l);
-    case 4: return tile_launch<CudaTilePlan<128, 128, 4, 2, 3>, 4>(c, l);
-    case 5: return tile_launch<CudaTilePlan<128, 128, 4, 1, 3>, 5>(c, l);
-    case 6: return tile_launch<CudaTilePlan<128, 128, 1, 2, 4>, 6>(c, l);
-    case 7: return tile_launch<CudaTilePlan<192, 128, 4, 2, 2>, 7>(c, l);
-    case 8: return tile_launch<CudaTilePlan<256, 256, 4, 2, 1>, 8>(c, l);
-    default: return tile_launch<CudaTilePlan<256, 256, 1, 2, 2>, 9>(c, l);
+    case 0: return tile_launch<0>(c, l);
+    case 1: return tile_launch<1>(c, l);
+    case 2: return tile_launch<2>(c, l);
+    case 3: return tile_launch<3>(c, l);
+    case 4: return tile_launch<4>(c, l);
+    case 5: return tile_launch<5, 1>(c, l);
+    case 6: return tile_launch<6>(c, l);
+    case 7: return tile_launch<7>(c, l);
+    case 8: return tile_launch<8>(c, l);
+    default: return tile_launch<9>(c, l);
   }
 }
 

@@ -7,37 +7,52 @@
 
 namespace ek {
 
-// 128 rows have the most multiplications for each load from shared memory; 64 are for GPUs with less of that and for fewer
-// rows, 16 for a handful. attention_cuda_tile.cu has the rest of each. The sixth, with keys and values in the same place, is
-// for the 64 KB of sm_75.
-constexpr Sm80Tile kCudaTiles[] = {
-    {64, 64, 128, 66240},  {64, 64, 64, 41408},   {64, 64, 16, 22784},   {128, 128, 128, 115392}, {128, 128, 64, 74176},
-    {128, 128, 64, 57792}, {128, 128, 16, 43264}, {192, 128, 64, 98752}, {256, 256, 64, 139712},  {256, 256, 16, 84224},
+struct CudaTile : Sm80Tile {
+  int blocks;  // the most on an SM
 };
-constexpr int kCudaTileCount = sizeof(kCudaTiles) / sizeof(Sm80Tile);
+// 128 rows have the most multiplications for each load from shared memory, 64 fill GPUs with less of it and last waves, 16 are
+// for a handful. The sixth, with keys and values in the same place, is for the 64 KB of sm_75.
+constexpr CudaTile kCudaTiles[] = {
+    {{64, 64, 128, 66240}, 2},   {{64, 64, 64, 41408}, 3},   {{64, 64, 16, 22784}, 4},   {{128, 128, 128, 115392}, 2},
+    {{128, 128, 64, 74176}, 3},  {{128, 128, 64, 57792}, 3}, {{128, 128, 16, 43264}, 4}, {{192, 128, 64, 98752}, 2},
+    {{256, 256, 64, 139712}, 1}, {{256, 256, 16, 84224}, 2},
+};
+constexpr int kCudaTileCount = sizeof(kCudaTiles) / sizeof(CudaTile);
 
-inline bool cuda_tile_fits(const AttentionCall& c, const Sm80Tile& t, const Device& device) {
-  return c.head_dim <= t.head_dim && t.smem <= device.smem_per_block;
+// What an SM takes for `blocks` that it holds at once, in units of what 64 rows more cost it: a block's own waits, and its work.
+// From times of every tile on the H200 (docs/measured-facts.md), where head dims of 64 and 128 gave the same.
+inline double cuda_tile_wave(const CudaTile& t, int64_t blocks) {
+  if (blocks == 0) return 0;
+  return t.rows == 128 ? 0.56 + 1.95 * blocks : t.rows == 64 ? 0.44 + 1.0 * blocks : 0.30 + 0.47 * blocks;
+}
+// For `blocks` of which it holds only some at once.
+inline double cuda_tile_waves(const CudaTile& t, int64_t blocks, const Device& device) {
+  const int64_t fit = (device.smem_per_block + 1024) / (t.smem + 1024);
+  const int64_t room = fit < 1 ? 1 : fit < t.blocks ? fit : t.blocks;
+  return static_cast<double>(blocks / room) * cuda_tile_wave(t, room) + cuda_tile_wave(t, blocks % room);
 }
 
-// The dims that multiply the least (a product of keys ends where head_dim does), and of their tiles the largest that rows
-// fill more than half of and that there are enough of: one for each SM of 128 rows, one for two SMs of 64. -1: none. All go
-// over the keys in the same steps, so the choice changes no bits.
+// Keys that a block goes over, of sequences with q queries on average. Along the edge of a mask a block goes as far as its
+// last query, and looks at every score.
+inline double cuda_tile_keys(const AttentionCall& c, const CudaTile& t, int64_t q) {
+  const int64_t kv = c.seqs.max_kv, window = c.mask.window_left;
+  if (!c.mask.causal) return static_cast<double>(kv);
+  const int64_t mean = kv - (q < kv ? q : kv) / 2, seen = window >= 0 && window < mean ? window + 1 : mean;
+  return static_cast<double>(seen) + static_cast<double>(t.rows) * c.kv_heads / c.heads;
+}
+
+// The tile whose last SM ends first, -1: none. All go over the keys in the same steps, so the choice changes no bits.
 inline int cuda_tile(const AttentionCall& c, const Device& device) {
   int best = -1;
-  int64_t least = 0;
+  double least = 0;
   for (int i = 0; i < kCudaTileCount; ++i) {
-    const Sm80Tile& t = kCudaTiles[i];
-    if (!cuda_tile_fits(c, t, device)) continue;
-    const int64_t cost = sm80_parts(c, t) * (c.head_dim + t.v_dim);
+    const CudaTile& t = kCudaTiles[i];
+    if (c.head_dim > t.head_dim || t.smem > device.smem_per_block) continue;
+    const int64_t blocks = (sm80_blocks(c, t) + device.processors - 1) / device.processors;
+    // A product of keys ends where head_dim does
+    const double cost = cuda_tile_waves(t, blocks, device) * cuda_tile_keys(c, t, c.tokens / (c.batch ? c.batch : 1)) *
+                        static_cast<double>(c.head_dim + t.v_dim);
     if (best < 0 || cost < least) best = i, least = cost;
-  }
-  for (int i = best; i >= 0 && i < kCudaTileCount && kCudaTiles[i].head_dim == kCudaTiles[best].head_dim; ++i) {
-    const Sm80Tile& t = kCudaTiles[i];
-    if (!cuda_tile_fits(c, t, device)) continue;
-    best = i;
-    const bool filled = c.tokens * (c.heads / c.kv_heads) * 2 > t.rows * c.batch;
-    if (filled && sm80_blocks(c, t) * 128 > int64_t{t.rows} * device.processors) break;
   }
   return best;
 }
