@@ -207,6 +207,10 @@ class AttentionSpec(Spec):
                 yield self.make(
                     dtypes, i, mode=mode, q_len=3, kv_len=9, batch=batch, attrs=MASKS[1], dims=(32, 32), heads=(2, 1)
                 )
+        if self.op == "attention_decode":  # an item for every block of a large GPU: even batches are left whole
+            for i, size in self._some(level, list(enumerate([16, 1]))):
+                yield self.make(dtypes, i, mode=self.modes[0], page_size=size, q_len=1, kv_len=200, batch=132,
+                                attrs={"causal": True}, dims=(64, 64), heads=(4, 2))  # fmt: skip
 
     def _strided(self, dtypes, level, seed):
         for i in range({"smoke": 3, "ci": 8, "full": 24}[level]):
@@ -282,6 +286,8 @@ def draw(rng, t, a):
                 a.max_kv + int(rng.choice([1, 2**30])),
                 -(2 ** int(rng.integers(32))),
             ]
+        if batch > 128 and rng.random() < 0.5:  # all as long
+            lengths[...] = a.max_kv
         t["kv_len"][...] = lengths
     if t.get("prefix_len") is not None:
         t["prefix_len"][...] = rng.integers(0, max(a.max_kv, 1) + 2, batch)

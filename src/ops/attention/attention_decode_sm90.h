@@ -68,7 +68,8 @@ inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& devic
     return DecodeShape{Plan::kKeys,
                        device.processors * blocks,
                        fits ? Plan::kMostGroups : 0,
-                       {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox}};
+                       {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox},
+                       true};
   };
   return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan90, int8_t>(c, shape)
                                : with_decode_plan<DecodePlan90, int16_t>(c, shape);
