@@ -282,12 +282,15 @@ void clusters() {
   check(two, 132, 1, 8, 0, 1, 1);
   check(two, 132, 0, 8, 1024, 1, 1);
   check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
-  // Small pages: a block on every SM, or none
+  // Several boxes to a tile: a block on every SM
   check(two, 264, 8, 8, 2048, 1, 2, 16);
-  check(two, 132, 1, 8, 8192, 1, 1, 16);
-  check(two, 132, 1, 4, 131072, 1, 1, 16);
+  check(two, 132, 1, 8, 8192, 2, 8, 16);
+  check(two, 132, 1, 4, 131072, 4, 8, 16);
   check(two, 132, 1, 8, 1024, 1, 8, 16);
-  check(two, 264, 8, 8, 2048, 1, 1, 1);
+  // Key by key, by two warps: as with whole tiles; by one: no clusters
+  check(two, 264, 8, 8, 2048, 1, 2, 1);
+  check(two, 132, 1, 8, 8192, 1, 8, 1);
+  check({132, 2, 8, 8, 1}, 264, 8, 8, 2048, 1, 1, 1);
   CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16, 64).blocks, 1);
 
   for (int64_t processors : {1, 3, 66, 132})

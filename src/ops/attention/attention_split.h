@@ -145,10 +145,10 @@ struct AttentionClusters {
 };
 
 // What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none. box: the fewest keys of a page that the copy
-// engine brings at a time; pages of fewer are copied key by key.
+// engine brings at a time; pages of fewer are copied key by key, by so many loading warps of a block.
 struct AttentionRoom {
   int64_t processors, blocks_each, most;
-  int64_t box = 8;
+  int64_t box = 8, loaders = 2;
 
   // Clusters that surely run at once: a second wave would double the time. None crosses the parts of the chip, of which
   // those of more than two blocks leave some idle: on the H200 there were 30 of four and 15 of eight at a block an SM, 62 and
@@ -161,22 +161,21 @@ struct AttentionRoom {
 
 // For a batch whose sequences have at most so many tiles, in pages of so many keys: about as many blocks as the balanced split
 // would cut an item into, in one cluster where that is enough, else in several; at most s.workers for all items. No clusters
-// where items fill the grid, or where a block has to load key by key: then it takes all blocks to load fast enough.
+// where items fill the grid, or where one warp has to load key by key: then it takes all blocks to load fast enough.
 EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const AttentionRoom& room, int64_t batch,
                                          int64_t max_tiles, int64_t page) {
   const int64_t items = batch * s.heads, total = items * max_tiles;
-  if (items < 1 || s.fixed_tiles || page < room.box) return {1, 1};
+  if (items < 1 || s.fixed_tiles || (page < room.box && room.loaders < 2)) return {1, 1};
   const int64_t share = split_share(s, total), most = s.workers / items;
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
   // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
-  // With several pages to a tile it takes a block on nearly every SM.
+  // With several boxes to a tile it takes a block on nearly every SM.
   const int64_t all = blocks * items;
-  const bool half =
-      all <= room.processors && (page < s.tile ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
+  const bool small = page >= room.box && page < s.tile;
+  const bool half = all <= room.processors && (small ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
   if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
-  if (page < s.tile) return {1, 1};
   AttentionClusters best = {1, 1};
   for (int64_t n = room.most; n > 1; n /= 2) {
     int64_t count = room.at_once(n) / items;
