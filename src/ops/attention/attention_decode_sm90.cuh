@@ -69,6 +69,7 @@ class DecodeProducer {
     box_map_ = box % 2 == 0 ? &maps.k : &maps.v;
     box_run_ = box / (2 * Plan::kPanels), box_column_ = panel * 64;
     box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps.run_shift)) * Plan::kPitch;
+    keep_ = p.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
   }
 
   __device__ __forceinline__ void run() {
@@ -151,7 +152,7 @@ class DecodeProducer {
       if (box_run_ << maps_.run_shift < Plan::kKeys) {
         const Place at = place(note, tile, box_run_ << maps_.run_shift, box_run_);
         tma_load(ring_.stages + stage * Plan::kStageBytes + box_place_, box_map_, box_column_,
-                 static_cast<int>(at.slot), tile.z, static_cast<int>(at.page), full);
+                 static_cast<int>(at.slot), tile.z, static_cast<int>(at.page), full, keep_);
       }
     } else {
       rows_before_ = true;
@@ -203,6 +204,7 @@ class DecodeProducer {
   // This lane's box of every tile
   const CUtensorMap* box_map_;
   int box_run_, box_column_, box_place_;
+  uint64_t keep_;  // how long L2 keeps it
   bool rows_before_ = false;
 };
 
