@@ -120,6 +120,27 @@ __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_un
       "[%6];" ::"r"(smem_address(smem)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(smem_address(barrier)) : "memory");
 }
+// How long L2 keeps what a copy brings: a policy for the copies that take one.
+__device__ __forceinline__ uint64_t l2_evict_first() {
+  uint64_t policy = 0;
+  EK_TMA_ASM("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t l2_evict_normal() {
+  uint64_t policy = 0;
+  EK_TMA_ASM("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+// The box of four dims, by such a policy.
+__device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
+                                         [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
+                                         [[maybe_unused]] int w, [[maybe_unused]] uint64_t* barrier,
+                                         [[maybe_unused]] uint64_t policy) {
+  EK_TMA_ASM(
+      "cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4, %5}], [%6], %7;" ::"r"(smem_address(smem)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(smem_address(barrier)), "l"(policy) : "memory");
+}
 // A box of three dims into every block of the cluster whose bit is set, at the same place, counted by the barrier of each.
 __device__ __forceinline__ void tma_load_multicast([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
                                                    [[maybe_unused]] int x, [[maybe_unused]] int y,

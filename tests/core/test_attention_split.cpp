@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The division of a decode batch: every tile of every item exactly once, stretches of equal length, slots that no two
-// pieces share and that the merge finds again; in fixed mode, pieces that depend on their own sequence alone; clusters
-// where they pay. And the mask rule that it stands on.
+// pieces share and that the merge finds again, with heads in one line and side by side; whole items where sequences are even;
+// in fixed mode, pieces that depend on their own sequence alone; clusters where they pay. And the mask rule that it stands
+// on.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -32,20 +33,32 @@ bool same(const A& a, const B& b) {
 
 // The same in 32 bits, as attention_decode_sm90 counts.
 AttentionSplitOf<int> narrow(const AttentionSplit& s) {
-  return {static_cast<int>(s.workers), static_cast<int>(s.heads), static_cast<int>(s.tile),
-          static_cast<int>(s.fixed_tiles), static_cast<int>(s.least)};
+  return {static_cast<int>(s.workers),     static_cast<int>(s.heads), static_cast<int>(s.tile),
+          static_cast<int>(s.fixed_tiles), static_cast<int>(s.least), static_cast<int>(s.lines)};
+}
+
+// Units of all stretches but the last, as attention_decode_sm90 takes them; in 32 bits the same.
+int64_t whole_share(const AttentionSplit& s, const std::vector<int64_t>& tiles) {
+  const int64_t batch = static_cast<int64_t>(tiles.size()), total = sums(s, tiles).back();
+  int64_t longest = 0;
+  for (int64_t n : tiles) longest = std::max(longest, split_units(s, n));
+  const int64_t share = split_whole(s, total, batch, longest);
+  if (batch * longest < 1 << 30)
+    CHECK_EQ(split_whole(narrow(s), static_cast<int>(total), static_cast<int>(batch), static_cast<int>(longest)),
+             static_cast<int>(share));
+  return share;
 }
 
 // What a kernel does: every worker goes through its stretch, from piece to piece without a search.
-std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& tiles) {
+std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& tiles, int64_t share) {
   const std::vector<int64_t> first = sums(s, tiles);
-  const int64_t batch = static_cast<int64_t>(tiles.size()), total = first.back(), share = split_share(s, total);
+  const int64_t batch = static_cast<int64_t>(tiles.size()), total = first.back();
   std::vector<Pieces> all(s.workers);
   const bool fits = total < 1 << 30;
   const std::vector<int> first32(first.begin(), first.end());
   for (int64_t w = 0; w < s.workers; ++w) {
-    const int64_t end = std::min((w + 1) * share, total);
-    for (int64_t unit = w * share; unit < end;) {
+    const int64_t begin = split_begin(s, share, w), end = std::min(begin + share, total);
+    for (int64_t unit = begin; unit < end;) {
       const int64_t b = split_find(first.data(), batch, unit);
       const AttentionPiece piece = split_piece(s, first.data(), b, tiles[b], w, unit, end);
       if (!all[w].empty()) {
@@ -54,7 +67,8 @@ std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& ti
       }
       if (fits) {
         const int b32 = split_find(first32.data(), static_cast<int>(batch), static_cast<int>(unit));
-        CHECK(b32 == b && split_share(narrow(s), static_cast<int>(total)) == share);
+        CHECK(b32 == b && split_share(narrow(s), static_cast<int>(total)) == split_share(s, total));
+        CHECK_EQ(split_begin(narrow(s), static_cast<int>(share), static_cast<int>(w)), static_cast<int>(begin));
         CHECK(same(split_piece(narrow(s), first32.data(), b32, static_cast<int>(tiles[b]), static_cast<int>(w),
                                static_cast<int>(unit), static_cast<int>(end)),
                    piece));
@@ -66,16 +80,14 @@ std::vector<Pieces> walk(const AttentionSplit& s, const std::vector<int64_t>& ti
   return all;
 }
 
-void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
-  std::vector<int64_t> tiles;
-  for (int64_t n : lengths) tiles.push_back(split_tiles(s, {0, n}));
+void check_share(const AttentionSplit& s, const std::vector<int64_t>& tiles, int64_t share) {
   const std::vector<int64_t> first = sums(s, tiles);
-  const int64_t batch = static_cast<int64_t>(lengths.size()), total = first.back(), share = split_share(s, total);
+  const int64_t batch = static_cast<int64_t>(tiles.size()), total = first.back();
   const int64_t most = *std::max_element(tiles.begin(), tiles.end());
   std::set<int64_t> slots;
   std::map<std::tuple<int64_t, int64_t>, Pieces> items;
   int64_t heaviest = 0;
-  for (const Pieces& mine : walk(s, tiles)) {
+  for (const Pieces& mine : walk(s, tiles, share)) {
     int64_t work = 0, partial = 0;
     for (const AttentionPiece& p : mine) {
       CHECK(p.tile_begin < p.tile_end && p.tile_end <= tiles[p.sequence] && p.head >= 0 && p.head < s.heads);
@@ -87,9 +99,12 @@ void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
     heaviest = std::max(heaviest, work);
     if (!s.fixed_tiles) CHECK(partial <= 2);
   }
-  // Balance: no worker has more than its share, which is the mean rounded up, or the least that is worth it.
-  const int64_t unit = s.fixed_tiles ? s.fixed_tiles : 1;
-  CHECK(heaviest <= unit * std::max((total + s.workers - 1) / s.workers, s.least));
+  // Balance: no worker has more than its share, which is the mean rounded up, or the least that is worth it, and at most a
+  // sixteenth more where that makes items whole.
+  const int64_t unit = s.fixed_tiles ? s.fixed_tiles : 1, workers = s.workers / s.lines;
+  const int64_t even = std::max((total + workers - 1) / workers, s.least);
+  CHECK(heaviest <= unit * share && share >= even && 16 * share <= 17 * even);
+  if (share != even) CHECK(slots.empty());
   // Every item in one run from its first tile to its last, in the order in which the merge takes its states.
   for (int64_t b = 0; b < batch; ++b)
     for (int64_t h = 0; h < s.heads; ++h) {
@@ -115,6 +130,55 @@ void check_split(const AttentionSplit& s, const std::vector<int64_t>& lengths) {
     }
 }
 
+// The split, and where heads can be side by side that too; each as it is, and with whole items.
+void check_split(AttentionSplit s, const std::vector<int64_t>& lengths) {
+  std::vector<int64_t> tiles;
+  for (int64_t n : lengths) tiles.push_back(split_tiles(s, {0, n}));
+  for (int64_t lines : {int64_t{1}, s.heads}) {
+    s.lines = lines;
+    if (s.workers < lines || (s.fixed_tiles && lines > 1)) continue;
+    const int64_t share = split_share(s, sums(s, tiles).back()), whole = whole_share(s, tiles);
+    check_share(s, tiles, share);
+    if (whole != share) check_share(s, tiles, whole);
+  }
+}
+
+// Whole items: as many as make no stretch much longer, and only where all sequences are as long.
+void wholes() {
+  const auto share = [](int64_t batch, int64_t heads, int64_t tiles, int64_t lines) {
+    AttentionSplit s = attention_split(264, heads, 64, false);
+    s.lines = lines;
+    return whole_share(s, std::vector<int64_t>(batch, tiles));
+  };
+  for (int64_t lines : {1, 8}) {
+    CHECK_EQ(share(32, 8, 64, lines), 64);   // 256 of 264 workers with an item each
+    CHECK_EQ(share(64, 8, 32, lines), 64);   // two each
+    CHECK_EQ(share(128, 8, 16, lines), 64);  // four
+    CHECK_EQ(share(34, 8, 64, lines), 66);   // 272 items: whole ones would take twice as long
+    CHECK_EQ(share(24, 8, 64, lines), 47);   // 192: half as long again
+    CHECK_EQ(share(0, 8, 64, lines), 2);
+    CHECK_EQ(share(9, 8, 0, lines), 2);
+  }
+  std::vector<int64_t> tiles(32, 64);
+  tiles[7] = 63;
+  CHECK_EQ(whole_share(attention_split(264, 8, 64, false), tiles), 63);
+  CHECK_EQ(whole_share(attention_split(264, 8, 64, true), std::vector<int64_t>(32, 64)), 8);  // units of eight tiles
+
+  // Side by side: large batches, where heads divide the workers, or nearly.
+  const auto lines = [](int64_t workers, int64_t heads, int64_t batch, bool fixed = false) {
+    return split_lines(attention_split(workers, heads, 64, fixed), batch);
+  };
+  CHECK_EQ(lines(264, 8, 32), 8);
+  CHECK_EQ(lines(264, 8, 256), 8);
+  CHECK_EQ(lines(264, 5, 64), 5);   // 260 of 264
+  CHECK_EQ(lines(264, 16, 64), 1);  // 256
+  CHECK_EQ(lines(264, 8, 16), 1);   // a sequence is cut into many parts
+  CHECK_EQ(lines(132, 8, 1), 1);
+  CHECK_EQ(lines(4, 16, 64), 1);  // more heads than workers
+  CHECK_EQ(lines(264, 1, 512), 1);
+  CHECK_EQ(lines(264, 8, 32, true), 1);
+}
+
 void divisions() {
   uint32_t random = 1;
   const auto next = [&](int64_t n) {
@@ -134,6 +198,11 @@ void divisions() {
           std::vector<int64_t> lengths(1 + next(130));
           for (int64_t& n : lengths) n = next(5) ? next(3000) : 0;
           check_split(s, lengths);
+          const int64_t even = 1 + next(3000);  // all of them, then all but one
+          for (int64_t& n : lengths) n = even;
+          check_split(s, lengths);
+          lengths[next(static_cast<int64_t>(lengths.size()))] = next(3000);
+          check_split(s, lengths);
         }
   for (int64_t tile : {32, 64, 128, 256})
     for (bool fixed : {false, true}) {
@@ -151,7 +220,7 @@ void invariance() {
   const AttentionSplit s = {132, 4, 64, 8, 1};
   const auto parts_of = [&](const std::vector<int64_t>& tiles, int64_t sequence) {
     std::vector<std::tuple<int64_t, int64_t, int64_t>> found;
-    for (const Pieces& mine : walk(s, tiles))
+    for (const Pieces& mine : walk(s, tiles, split_share(s, sums(s, tiles).back())))
       for (const AttentionPiece& p : mine)
         if (p.sequence == sequence) found.push_back({p.head, p.tile_begin, p.tile_end});
     return found;
@@ -213,12 +282,15 @@ void clusters() {
   check(two, 132, 1, 8, 0, 1, 1);
   check(two, 132, 0, 8, 1024, 1, 1);
   check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
-  // Small pages: a block on every SM, or none
+  // Several boxes to a tile: a block on every SM
   check(two, 264, 8, 8, 2048, 1, 2, 16);
-  check(two, 132, 1, 8, 8192, 1, 1, 16);
-  check(two, 132, 1, 4, 131072, 1, 1, 16);
+  check(two, 132, 1, 8, 8192, 2, 8, 16);
+  check(two, 132, 1, 4, 131072, 4, 8, 16);
   check(two, 132, 1, 8, 1024, 1, 8, 16);
-  check(two, 264, 8, 8, 2048, 1, 1, 1);
+  // Key by key, by two warps: as with whole tiles; by one: no clusters
+  check(two, 264, 8, 8, 2048, 1, 2, 1);
+  check(two, 132, 1, 8, 8192, 1, 8, 1);
+  check({132, 2, 8, 8, 1}, 264, 8, 8, 2048, 1, 1, 1);
   CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16, 64).blocks, 1);
 
   for (int64_t processors : {1, 3, 66, 132})
@@ -289,6 +361,7 @@ void masks() {
 
 int main() {
   divisions();
+  wholes();
   invariance();
   clusters();
   masks();

@@ -193,6 +193,12 @@ class AttentionSpec(Spec):
                 yield self.make(
                     dtypes, i + j, q_len=q_len, kv_len=kv_len, attrs=attrs, dims=d, batch=2, heads=HEADS[(i + j) % 4]
                 )
+        # Blocks for every SM of a large GPU: with fewer, rows take tiles of fewer queries. Of 128 rows, and of 64.
+        many = [((64, 16), (128, 128)), ((16, 4), (128, 128)), ((64, 16), (64, 64)), ((16, 4), (256, 256)),
+                ((16, 4), (192, 128)), ((16, 4), (64, 64))]  # fmt: skip
+        for i, (heads, d) in self._some(level, list(enumerate(many))):
+            attrs = {"causal": True, "window_left": 150}
+            yield self.make(dtypes, i, q_len=129, kv_len=200, attrs=attrs, dims=d, heads=heads)
 
     def _many(self, dtypes, level, seed):
         """More sequences than a warp has lanes, many of them empty."""
@@ -201,6 +207,10 @@ class AttentionSpec(Spec):
                 yield self.make(
                     dtypes, i, mode=mode, q_len=3, kv_len=9, batch=batch, attrs=MASKS[1], dims=(32, 32), heads=(2, 1)
                 )
+        if self.op == "attention_decode":  # an item for every block of a large GPU: even batches are left whole
+            for i, size in self._some(level, list(enumerate([16, 1]))):
+                yield self.make(dtypes, i, mode=self.modes[0], page_size=size, q_len=1, kv_len=200, batch=132,
+                                attrs={"causal": True}, dims=(64, 64), heads=(4, 2))  # fmt: skip
 
     def _strided(self, dtypes, level, seed):
         for i in range({"smoke": 3, "ci": 8, "full": 24}[level]):
@@ -276,6 +286,8 @@ def draw(rng, t, a):
                 a.max_kv + int(rng.choice([1, 2**30])),
                 -(2 ** int(rng.integers(32))),
             ]
+        if batch > 128 and rng.random() < 0.5:  # all as long
+            lengths[...] = a.max_kv
         t["kv_len"][...] = lengths
     if t.get("prefix_len") is not None:
         t["prefix_len"][...] = rng.integers(0, max(a.max_kv, 1) + 2, batch)

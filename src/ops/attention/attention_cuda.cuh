@@ -2,7 +2,7 @@
 // Attention on CUDA cores, for every legal call: a block for each token and head. Its warps take turns at batches of four
 // keys, lanes side by side along a head, each warp with an online softmax of its own; then the warps' states are merged.
 // f32 throughout, any strides. A query's bits depend on its own keys alone. Nothing is shared between the heads of a
-// group, so this reads K and V as often as there are heads: the rows for tensor cores are the fast ones.
+// group, so this reads K and V as often as there are heads: the rows with tiles are the fast ones.
 #pragma once
 
 #include "cuda/pdl.cuh"

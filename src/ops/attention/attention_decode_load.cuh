@@ -110,7 +110,7 @@ class DecodeWalk {
 template <class Plan, int kThreads>
 class DecodeCopy {
  public:
-  static constexpr int kRows = Plan::kKeys < 32 ? Plan::kKeys : 32;  // of one call
+  static constexpr int kRows = Plan::kCopyRows;  // of one call
 
   __device__ __forceinline__ DecodeCopy(const DecodeParams& p, int thread) {
     const int chunk = thread % kAcross;
@@ -132,6 +132,22 @@ class DecodeCopy {
     } else {
       copy<false>(to, k_own, k_left_, rows);
       copy<false>(to + Plan::kTileBytes, v_own, v_left_, rows);
+    }
+  }
+
+  // The same where all rows are read, all of their columns, and K and V are alike: half of the instructions. own: where this
+  // lane's row is in both, in 16 bytes.
+  __device__ __forceinline__ void alike(uint32_t tiles, int first, const char* k, const char* v, uint32_t own) const {
+    const uint32_t to = tiles + place_ + first * Plan::kPitch;
+#pragma unroll
+    for (int i = 0; i < kRows; i += kStep) {
+      const int64_t row = int64_t{__shfl_sync(0xffffffffu, own, i + row_)} * 16 + column_;
+      const uint32_t at = (to ^ static_cast<uint32_t>((i & kTurn) * 16)) + i * Plan::kPitch;
+#pragma unroll
+      for (int j = 0; j < kTimes; ++j) {
+        copy_async(at + j * kAcross / 8 * Plan::kKeys * 128, k + row + j * kAcross * 16, 16);
+        copy_async(at + Plan::kTileBytes + j * kAcross / 8 * Plan::kKeys * 128, v + row + j * kAcross * 16, 16);
+      }
     }
   }
 

@@ -51,7 +51,7 @@ __device__ __forceinline__ DecodeSmem<Plan> decode_smem(char* smem, int groups) 
 // The threads of a block that multiply, and a barrier among them.
 template <class Plan>
 __device__ __forceinline__ int decode_threads() {
-  return static_cast<int>(blockDim.x) - 32 * Plan::kLoadWarps;
+  return Plan::kLoadWarps > 0 ? Plan::kWarps * 32 : static_cast<int>(blockDim.x);
 }
 template <class Plan>
 __device__ __forceinline__ void decode_sync() {

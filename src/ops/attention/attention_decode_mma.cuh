@@ -21,12 +21,16 @@ __device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
   if (at < p.q_lines) prefetch_l2(static_cast<const char*>(p.c.q.data) + at * 128);
 }
 
-// The split with a tile that is known to the compiler: shifts in place of divisions.
+// The split with what is known to the compiler: tiles, shifts in place of divisions; one line, where there are never more.
 template <class Plan>
 __device__ __forceinline__ AttentionSplitOf<typename Plan::I> decode_split(const DecodeParams& p) {
   using I = typename Plan::I;
-  return {static_cast<I>(p.split.workers), static_cast<I>(p.split.heads), Plan::kKeys,
-          static_cast<I>(p.split.fixed_tiles), static_cast<I>(p.split.least)};
+  return {static_cast<I>(p.split.workers),
+          static_cast<I>(p.split.heads),
+          Plan::kKeys,
+          static_cast<I>(p.split.fixed_tiles),
+          static_cast<I>(p.split.least),
+          Plan::kLoadWarps > 0 ? static_cast<I>(p.split.lines) : 1};
 }
 
 // Lengths to units, for all sequences of the launch: every block finds the same.
@@ -59,7 +63,7 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
     }
     if (lane == 0) s.first[0] = 0;
     if constexpr (Plan::kLoadWarps > 0) {
-      if (p.cluster > 1) longest = __reduce_max_sync(0xffffffffu, longest);
+      longest = __reduce_max_sync(0xffffffffu, longest);
       if (lane == 0) s.notes->longest = longest;
     }
   }
@@ -73,7 +77,10 @@ __device__ __forceinline__ DecodeBlock<typename Plan::I> decode_stretch(const De
   using I = typename Plan::I;
   const AttentionSplitOf<I> split = decode_split<Plan>(p);
   const int batch = static_cast<int>(p.c.batch);
-  const I total = s.first[batch], share = split_share(split, total), begin = share * static_cast<I>(blockIdx.x);
+  const I total = s.first[batch];
+  const I share =
+      Plan::kLoadWarps > 0 ? split_whole(split, total, batch, I{s.notes->longest}) : split_share(split, total);
+  const I begin = split_begin(split, share, static_cast<I>(blockIdx.x));
   return {split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
 }
 

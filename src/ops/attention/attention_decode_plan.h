@@ -38,6 +38,7 @@ struct DecodePlan {
   static constexpr int kMergeRows = kDim > 256 || kWarps > 8 ? 2 : 4;
   static constexpr int kMergeStride = kDim + 4;  // floats; + 4: no bank conflicts
   static constexpr int kLoadWarps = 0;           // of a block, that only load
+  static constexpr int kCopyRows = kKeys;        // of a warp, at a time
   static constexpr int kMostCluster = 1;         // blocks
   static constexpr int kStatesAtOnce = 8;        // on the way, in a merge
 

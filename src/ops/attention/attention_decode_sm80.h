@@ -13,10 +13,12 @@ inline int decode_dim(const AttentionCall& c) {
   const int64_t dim = c.head_dim > c.v_dim ? c.head_dim : c.v_dim;
   return dim <= 64 ? 64 : dim <= 128 ? 128 : dim <= 256 ? 256 : 512;
 }
-// What a kernel makes of a call. blocks: of the grid; groups: of warps, that a block has shared memory for.
+// What a kernel makes of a call. blocks: of the grid; groups: of warps, that a block has shared memory for; lines: it can have
+// heads side by side.
 struct DecodeShape {
   int keys, blocks, groups;
   AttentionRoom room = {0, 1, 1};
+  bool lines = false;
 };
 
 struct DecodeSizes {
@@ -44,7 +46,10 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape
   s.slab = kDecodeBatch;
   s.clusters = {1, 1};
   if (c.batch <= s.slab) s.clusters = split_clusters(s.split, shape.room, c.batch, whole, c.seqs.page_size);
-  if (s.clusters.blocks > 1) s.split.workers = c.batch * s.split.heads * s.clusters.count * s.clusters.blocks;
+  if (s.clusters.blocks > 1)
+    s.split.workers = c.batch * s.split.heads * s.clusters.count * s.clusters.blocks;
+  else if (shape.lines)
+    s.split.lines = split_lines(s.split, c.batch < s.slab ? c.batch : s.slab);
   if (batch_invariant) {
     const int64_t one = split_slots(s.split, 1, tiles) * s.slot_rows * (c.v_dim * 4 + 8);
     const int64_t fit = kDecodeSlabBytes / (one < 1 ? 1 : one), counted = kCounters / s.split.heads;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_decode_sm90: TMA and mma.sync. Several blocks to an SM, each of four warps that multiply and one that loads,
+// attention_decode_sm90: TMA and mma.sync. Several blocks to an SM, each of four warps that multiply and one or two that load,
 // across items and without a stop, into one ring. All four have their keys of every tile.
-//   full[stage]: 32 arrivals, one of each loading lane when its copies are in, and the bytes of boxes
+//   full[stage]: one arrival of each loading lane when its copies are in, and the bytes of boxes
 //   empty[stage]: 4 arrivals, one of each multiplying warp
 // Few items: a cluster of blocks, or several, for each, whose blocks merge through their shared memory.
 // Every warp waits for every fill of a stage and the next fill waits for every warp, so nobody is ever a phase ahead of or
@@ -25,14 +25,18 @@ constexpr bool kDecodeSm90 = true;
 struct DecodeMaps {
   CUtensorMap k, v;   // [page, head, slot, dim], in words of two bytes
   int32_t run_shift;  // a run: 2^run_shift keys of a tile that are in one page
+  int32_t loaders;    // warps that load
   bool boxes;         // runs are copied as boxes; else rows are
+  // K and V have full rows and the same strides: these, in 16 bytes, and no offset that 32 bits do not hold
+  bool alike;
+  uint32_t page, slot, head;
 };
 
 template <class Plan>
 struct DecodeRing {
   char* stages;
-  char* scales;            // [kStages, 2, kKeys]
-  int* notes;              // [kStages, 4 + kKeys]
+  char* scales;  // [kStages, 2, kKeys]
+  int* notes;    // [kStages, kNote]: of each loading warp four words and the page numbers of its keys, or of runs
   uint64_t *full, *empty;  // [kStages]
   uint64_t* arrived;       // one arrival and the bytes of states that other blocks of the cluster send
   static constexpr int kNote = Plan::kNoteBytes / 4;
@@ -43,10 +47,14 @@ struct DecodeRing {
     full = reinterpret_cast<uint64_t*>(notes + Plan::kStages * kNote), empty = full + Plan::kStages;
     arrived = empty + Plan::kStages;
   }
+  __device__ __forceinline__ int* note(int stage, int warp) const {
+    return notes + stage * kNote + warp * (4 + Plan::kKeys / Plan::kLoadWarps);
+  }
 };
 
-// The loading warp. Tiles that all are visible come as boxes where pages allow it; others, and those of tiny pages, row by
-// row, with zeros for what nobody sees.
+// A loading warp. Tiles that all are visible come as boxes where pages allow it; others, and those of tiny pages, row by row,
+// with zeros for what nobody sees. Where there are two, each goes through all tiles and has every other box, or half of the
+// rows.
 template <class Plan>
 class DecodeProducer {
  public:
@@ -55,10 +63,13 @@ class DecodeProducer {
                                             const AttentionPieceOf<typename Plan::I>& piece,
                                             const DecodeRing<Plan>& ring)
       : p_(p), maps_(maps), ring_(ring), walk_(p, block, piece, 0, 1), copy_(p, threadIdx.x % 32) {
-    const int lane = threadIdx.x % 32, panel = lane / 2 % Plan::kPanels;
-    box_map_ = lane % 2 == 0 ? &maps.k : &maps.v;
-    box_run_ = lane / (2 * Plan::kPanels), box_column_ = panel * 64;
-    box_place_ = lane % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps.run_shift)) * Plan::kPitch;
+    warp_ = warp_index() - Plan::kWarps;
+    keys_ = maps.loaders == 1 ? Plan::kKeys : Plan::kKeys / 2, first_ = warp_ * keys_;
+    const int box = static_cast<int>(threadIdx.x) % 32 * maps.loaders + warp_, panel = box / 2 % Plan::kPanels;
+    box_map_ = box % 2 == 0 ? &maps.k : &maps.v;
+    box_run_ = box / (2 * Plan::kPanels), box_column_ = panel * 64;
+    box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps.run_shift)) * Plan::kPitch;
+    keep_ = p.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
   }
 
   __device__ __forceinline__ void run() {
@@ -88,6 +99,7 @@ class DecodeProducer {
 
  private:
   using K = typename Plan::K;
+  static constexpr int kRows = Plan::kCopyRows;
   struct Place {
     int64_t page, slot;
   };
@@ -96,48 +108,56 @@ class DecodeProducer {
   __device__ __forceinline__ void look(int stage) {
     const int lane = threadIdx.x % 32, key = walk_.key();
     const int low = max(walk_.begin() - key, 0), high = min(walk_.end() - key, Plan::kKeys);
-    int* note = ring_.notes + stage * ring_.kNote;
+    int* note = ring_.note(stage, warp_);
     if (lane == 0) *reinterpret_cast<int4*>(note) = make_int4(key, low | high << 16, walk_.head(), walk_.sequence());
-    if (p_.c.seqs.page_table) {
+    if (p_.c.seqs.page_table) {  // a number for every run that is to be a box, else for each of this warp's keys
       const int32_t* table = p_.c.seqs.page_table + walk_.sequence() * p_.c.seqs.table_stride;
-#pragma unroll
-      for (int run = lane; run < Plan::kKeys; run += 32) {
-        const int from = run << maps_.run_shift, to = from + (1 << maps_.run_shift);
-        if (from < high && to > low)
-          copy_async_word(smem_address(note + 4 + run), table + p_.page_size.divide(static_cast<uint32_t>(key + from)),
-                          true);
+      const auto ask = [&](int number, int own) {
+        copy_async_word(smem_address(note + 4 + number), table + p_.page_size.divide(static_cast<uint32_t>(key + own)),
+                        true);
+      };
+      if (boxes(low, high)) {
+        if (lane << maps_.run_shift < Plan::kKeys) ask(lane, lane << maps_.run_shift);
+      } else {
+#pragma unroll 1
+        for (int i = lane; i < keys_; i += 32)
+          if (first_ + i >= low && first_ + i < high) ask(i, first_ + i);
       }
     }
     walk_.next();
   }
 
-  // A key of a noted tile.
-  __device__ __forceinline__ Place place(const int* note, const int4& tile, int own) const {
+  __device__ __forceinline__ bool boxes(int low, int high) const {
+    return maps_.boxes && low == 0 && high == Plan::kKeys;
+  }
+
+  // A key of a noted tile, whose page number is the note's `number`th.
+  __device__ __forceinline__ Place place(const int* note, const int4& tile, int own, int number) const {
     const int key = tile.x + own;
     if (!p_.c.seqs.page_table) return {tile.w, key};
     const int index = static_cast<int>(p_.page_size.divide(static_cast<uint32_t>(key)));
-    return {note[4 + (own >> maps_.run_shift)], key - index * static_cast<int>(p_.page_size.divisor)};
+    return {note[4 + number], key - index * static_cast<int>(p_.page_size.divisor)};
   }
 
   __device__ __forceinline__ void issue(int stage) {
-    const int* note = ring_.notes + stage * ring_.kNote;
+    const int* note = ring_.note(stage, warp_);
     const int4 tile = *reinterpret_cast<const int4*>(note);
     const int low = tile.y & 0xffff, high = tile.y >> 16;
     uint64_t* const full = &ring_.full[stage];
-    const bool boxes = maps_.boxes && low == 0 && high == Plan::kKeys;
-    if (boxes) {
+    const bool as_boxes = boxes(low, high);
+    if (as_boxes) {
       if (rows_before_) fence_async();  // what the engine writes over, ordinary copies have written
-      if (threadIdx.x % 32 == 0) mbarrier_expect_only(full, Plan::kStageBytes);
+      if (threadIdx.x % 32 == 0) mbarrier_expect_only(full, keys_ * 2 * Plan::kRowBytes);
       __syncwarp();
       if (box_run_ << maps_.run_shift < Plan::kKeys) {
-        const Place at = place(note, tile, box_run_ << maps_.run_shift);
+        const Place at = place(note, tile, box_run_ << maps_.run_shift, box_run_);
         tma_load(ring_.stages + stage * Plan::kStageBytes + box_place_, box_map_, box_column_,
-                 static_cast<int>(at.slot), tile.z, static_cast<int>(at.page), full);
+                 static_cast<int>(at.slot), tile.z, static_cast<int>(at.page), full, keep_);
       }
     } else {
       rows_before_ = true;
     }
-    if (!boxes || (Plan::kNarrow && (p_.k_tokens || p_.v_tokens))) rows(stage, note, tile, low, high, !boxes);
+    if (!as_boxes || (Plan::kNarrow && (p_.k_tokens || p_.v_tokens))) rows(stage, note, tile, low, high, !as_boxes);
     copy_arrive(full);
   }
 
@@ -146,17 +166,22 @@ class DecodeProducer {
     const KvCache &k = p_.c.k, &v = p_.c.v;
     const int64_t head = tile.z;
     const char *k_data = static_cast<const char*>(k.data), *v_data = static_cast<const char*>(v.data);
+    const uint32_t tiles = smem_address(ring_.stages + stage * Plan::kStageBytes);
 #pragma unroll 1
-    for (int first = 0; first < Plan::kKeys; first += 32) {
-      const int own = first + static_cast<int>(threadIdx.x) % DecodeCopy<Plan, 32>::kRows;
+    for (int first = first_; first < first_ + keys_; first += kRows) {
+      if (first >= high || first + kRows <= low) continue;  // no warp looks at keys of which none is visible
+      const int own = first + static_cast<int>(threadIdx.x) % kRows;
       const bool there = own >= low && own < high;
-      const uint32_t rows = __ballot_sync(0xffffffffu, there);
-      if (rows == 0) continue;  // no warp looks at keys of which none is visible
-      const Place at = there ? place(note, tile, own) : Place{0, 0};
-      if (data) {
+      const Place at = there ? place(note, tile, own, data ? own - first_ : own >> maps_.run_shift) : Place{0, 0};
+      if (data && maps_.alike && first >= low && first + kRows <= high) {
+        const uint32_t page = static_cast<uint32_t>(at.page) * maps_.page, slot = static_cast<uint32_t>(at.slot);
+        copy_.alike(tiles, first, k_data, v_data,
+                    page + slot * maps_.slot + static_cast<uint32_t>(tile.z) * maps_.head);
+      } else if (data) {
+        const uint32_t rows = __ballot_sync(0xffffffffu, there);
         const char* k_row = k_data + (there ? (head * k.head + at.page * k.page + at.slot * k.slot) * sizeof(K) : 0);
         const char* v_row = v_data + (there ? (head * v.head + at.page * v.page + at.slot * v.slot) * sizeof(K) : 0);
-        copy_.rows(smem_address(ring_.stages + stage * Plan::kStageBytes), first, k_row, v_row, rows);
+        copy_.rows(tiles, first, k_row, v_row, rows);
       }
       if constexpr (Plan::kNarrow) {
         const uint32_t scales = smem_address(ring_.scales + stage * 2 * Plan::kScaleBytes + own * 4);
@@ -175,9 +200,11 @@ class DecodeProducer {
   const DecodeRing<Plan>& ring_;
   DecodeWalk<Plan> walk_;
   DecodeCopy<Plan, 32> copy_;
+  int warp_, first_, keys_;  // of those that load; its keys of every tile that comes row by row
   // This lane's box of every tile
   const CUtensorMap* box_map_;
   int box_run_, box_column_, box_place_;
+  uint64_t keep_;  // how long L2 keeps it
   bool rows_before_ = false;
 };
 
@@ -247,12 +274,13 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
     return;
   }
   if (!joins) piece = block.piece();
-  if (threadIdx.x % (Plan::kWarps * 32) == 0) {  // for when the item ends; the loading warp has a barrier of its own
+  // For when the item ends. Loading warps are at no barrier of the others: each writes what it will read.
+  if (threadIdx.x % 32 == 0 && (warp == 0 || warp >= Plan::kWarps)) {
     const int work = decode_item(p, piece.head).rows * static_cast<int>(p.c.v_dim) / 4;
     s.notes->blocks = notes.blocks, s.notes->teams = notes.teams;
     s.notes->each = notes.blocks > 0 ? (work + notes.blocks - 1) / notes.blocks : 0;
   }
-  if (warp == Plan::kWarps) {
+  if (warp >= Plan::kWarps) {
     DecodeProducer<Plan>(p, maps, block, piece, ring).run();
     if (s.notes->blocks > 0) decode_pass_join();
     return;
@@ -275,7 +303,7 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
     if (threadIdx.x == Plan::kWarps * 32) {  // seen by all after decode_schedule's barrier
       const DecodeRing<Plan> ring(decode_sm90_smem);
       for (int i = 0; i < Plan::kStages; ++i) {
-        mbarrier_init(&ring.full[i], 32);
+        mbarrier_init(&ring.full[i], 32 * maps.loaders);
         mbarrier_init(&ring.empty[i], Plan::kWarps);
       }
       mbarrier_init(ring.arrived, 1);
@@ -303,6 +331,18 @@ DecodeMaps decode_maps(const AttentionCall& c) {
   };
   maps.boxes = run >= Plan::kLeastBox && size > 0 && size < 0x7fffffff && c.pages > 0 &&
                map(c.k, c.head_dim, &maps.k) && map(c.v, c.v_dim, &maps.v);
+  const bool few = maps.boxes && 2 * Plan::kPanels * (Plan::kKeys / run) <= Plan::kFewBoxes;
+  maps.loaders = few ? 1 : Plan::kLoadWarps;
+
+  constexpr int64_t kWord = 16 / static_cast<int64_t>(sizeof(typename Plan::K));  // elements of 16 bytes
+  const auto whole = [](int64_t stride) { return stride >= 0 && stride % kWord == 0; };
+  const KvCache &k = c.k, &v = c.v;
+  const int64_t last = (c.pages - 1) * k.page + (size - 1) * k.slot + (c.kv_heads - 1) * k.head;
+  maps.alike = k.page == v.page && k.slot == v.slot && k.head == v.head && c.head_dim == Plan::kDim &&
+               c.v_dim == Plan::kDim && whole(k.page) && whole(k.slot) && whole(k.head) &&
+               last / kWord < int64_t{1} << 32;
+  maps.page = static_cast<uint32_t>(k.page / kWord), maps.slot = static_cast<uint32_t>(k.slot / kWord);
+  maps.head = static_cast<uint32_t>(k.head / kWord);
   return maps;
 }
 
@@ -311,7 +351,6 @@ ek_status decode_launch_sm90(const AttentionCall& call, const Launch& l) {
   const DecodeSizes sizes = decode_sizes(call, decode_shape_sm90(call, l.device), l.flags & EK_FLAG_BATCH_INVARIANT);
   Grid grid;
   grid.blocks = dim3(static_cast<unsigned>(sizes.split.workers));
-  grid.threads = dim3((Plan::kWarps + Plan::kLoadWarps) * 32);
   grid.smem = Plan::kSmemBytes;
   grid.cluster = static_cast<int>(sizes.clusters.blocks);
   if (const ek_status status = allow_smem(l, attention_decode_sm90<Plan>, grid.smem)) return status;
@@ -320,7 +359,9 @@ ek_status decode_launch_sm90(const AttentionCall& call, const Launch& l) {
     constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31
     if (p.c.mask.window_left > kNoWindow) p.c.mask.window_left = kNoWindow;
     if (p.c.mask.window_right > kNoWindow) p.c.mask.window_right = kNoWindow;
-    if (const ek_status status = launch(l, attention_decode_sm90<Plan>, grid, p, decode_maps<Plan>(p.c))) return status;
+    const DecodeMaps maps = decode_maps<Plan>(p.c);
+    grid.threads = dim3(static_cast<unsigned>((Plan::kWarps + maps.loaders) * 32));
+    if (const ek_status status = launch(l, attention_decode_sm90<Plan>, grid, p, maps)) return status;
   }
   return EK_STATUS_OK;
 }

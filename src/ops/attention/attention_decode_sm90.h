@@ -6,7 +6,7 @@
 
 namespace ek {
 
-// As DecodePlan; here every tile is shared by all groups, kOwn keys each, in one ring that a warp of its own fills.
+// As DecodePlan; here every tile is shared by all groups, kOwn keys each, in one ring that warps of their own fill.
 template <class M_, class K_, int kDim_, int kRows_>
 struct DecodePlan90 {
   using M = M_;
@@ -18,7 +18,7 @@ struct DecodePlan90 {
   static constexpr int kPitch = kRowBytes < 128 ? kRowBytes : 128, kPanels = kRowBytes / kPitch;
   // Four warps; beyond 128 columns two of them share keys, each with half of the values.
   static constexpr int kSlices = kDim > 128 ? 2 : 1, kSlice = kDim / kSlices;
-  static constexpr int kWarps = 4, kMostGroups = kWarps / kSlices, kLoadWarps = 1;
+  static constexpr int kWarps = 4, kMostGroups = kWarps / kSlices;
   // 8-bit keys are taken in 32s, which makes tiles of 32 KB as well and fewer steps; but short rows would lack registers.
   static constexpr int kOwn = kNarrow && kDim > 64 && kDim <= 256 ? 32 : 16, kKeys = kOwn * kMostGroups;
   static constexpr int kTileBytes = kKeys * kRowBytes, kScaleBytes = kNarrow ? kKeys * 4 : 0;
@@ -27,6 +27,10 @@ struct DecodePlan90 {
   // rows of 64 bytes, whose items are small, registers.
   static constexpr bool kWide = kDim > 256 || (kDim == 256 && kRows > 8);
   static constexpr int kBlocks = kWide ? 1 : kRowBytes > 64 ? 2 : kRows == 8 ? 4 : 3;
+  // Warps that load, at most: two where that costs no registers; and rows that one copies at a time.
+  static constexpr int kLoadWarps = kBlocks <= 2 ? 2 : 1;
+  static constexpr int kCopyRows = kKeys / kLoadWarps < 32 ? kKeys / kLoadWarps : 32;
+  static_assert(kCopyRows % kOwn == 0, "rows that are all unseen are not copied: nobody shares them who sees others");
   // In registers: of these there are 168 at two blocks (three warps to a scheduler), 128 at three, 96 at four.
   static constexpr bool kKeepQ = kBlocks <= 2 && kDim * kRows <= (kRows == 8 ? 2048 : 1024);
   // Rows that are added up at a time: where four would cost a stage of the ring, two.
@@ -34,11 +38,14 @@ struct DecodePlan90 {
   static constexpr int kStatesAtOnce = kBlocks > 2 ? 4 : 12;  // on the way, in a merge: six registers each
   // A lane copies one box at most. Boxes are keys that follow one another in a page, eight at least: the turns repeat then.
   static constexpr int kLeastBox = kKeys * kPanels / 16 > 8 ? kKeys * kPanels / 16 : 8;
+  // Boxes of a tile that are left to one warp. Of 4 it is as fast as two; of 16 two are 2 to 5 % faster.
+  static constexpr int kFewBoxes = 8;
 
   // Shared memory. An SM has 228 KB, of which every block takes one more than it asks for.
-  //   of each stage: K and V; scales; a note of what the tile is and its page numbers; two barriers. And one barrier more
+  //   of each stage: K and V; scales; loading warps' notes of what the tile is, and its page numbers; two barriers. And one
+  //   barrier more
   //   of the block: q, sums, maxima and totals, sequences, first units, rows, notes
-  static constexpr int kNoteBytes = 16 + kKeys * 4;
+  static constexpr int kNoteBytes = kLoadWarps * 16 + kKeys * 4;
   static constexpr int kEachBytes = 2 * kScaleBytes + kNoteBytes + 16;
   static constexpr int kBlockBytes = kRows * kDim * 2 + kMostGroups * (kMergeRows * kMergeStride * 4 + kRows * 8) +
                                      kDecodeBatch * 8 + (kDecodeBatch + 1) * 4 + kRows * 20 + 32;
@@ -68,7 +75,8 @@ inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& devic
     return DecodeShape{Plan::kKeys,
                        device.processors * blocks,
                        fits ? Plan::kMostGroups : 0,
-                       {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox}};
+                       {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox, Plan::kLoadWarps},
+                       true};
   };
   return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan90, int8_t>(c, shape)
                                : with_decode_plan<DecodePlan90, int16_t>(c, shape);

@@ -52,7 +52,7 @@ inline int sm80_tile(const AttentionCall& c, const Device& device) {
 
 // kv heads whose keys and values fill half of L2.
 inline int64_t sm80_section(const AttentionCall& c, const Device& device) {
-  const int64_t bytes = (c.seqs.max_kv < 1 ? 1 : c.seqs.max_kv) * (c.head_dim + c.v_dim) * 2;
+  const int64_t bytes = (c.seqs.max_kv < 1 ? 1 : c.seqs.max_kv) * (c.head_dim + c.v_dim) * dtype_bytes(c.K);
   const int64_t section = device.l2_bytes / 2 / bytes;
   return section < 1 ? 1 : section > c.kv_heads ? c.kv_heads : section;
 }

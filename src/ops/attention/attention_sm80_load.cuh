@@ -30,6 +30,12 @@ struct Sm80Grid {
   Divider page_size;
 };
 
+inline Sm80Grid sm80_grid(const AttentionCall& c, const Sm80Tile& t, const Device& device) {
+  const int64_t page_size = c.seqs.page_size < 1 ? 1 : c.seqs.page_size < 0x7fffffff ? c.seqs.page_size : 0x7fffffff;
+  return {static_cast<uint32_t>(sm80_query_tiles(c, t)), static_cast<uint32_t>(sm80_parts(c, t)),
+          static_cast<uint32_t>(sm80_section(c, device)), Divider(page_size)};
+}
+
 struct Sm80Work {
   int64_t sequence;  // batch: none
   Sm80Unit unit;
@@ -78,10 +84,11 @@ __device__ __forceinline__ uint32_t sm80_place(int row, int chunk) {
 // Two chunks on from an even one: 32 * step bytes, exchanged within 128.
 __device__ __forceinline__ uint32_t sm80_step(uint32_t at, int step) { return (at ^ (step % 4 * 32)) + step / 4 * 128; }
 
-// What a block works on. It stays in shared memory: the sums need all registers.
-struct Sm80Block {
+// What a block works on. It stays in shared memory: the sums need all registers. E: an element of K and V.
+template <class E>
+struct Sm80BlockOf {
   int64_t q_begin;             // the sequence's first token
-  const uint16_t *k, *v;       // its first key of this head, or in pages that of page 0
+  const E *k, *v;              // its first key of this head, or in pages that of page 0
   const int32_t* table;        // its line of the page table, or null
   int row0, row_end;           // the block's first row, and the end of the sequence's
   int kv_head, part, v_left;   // v_left: values from the part's first on
@@ -90,11 +97,12 @@ struct Sm80Block {
   int whole_begin, whole_end;  // tiles of which every row sees all, and whose scores are plain products
   int shift;                   // kv_len - q_len
 };
+using Sm80Block = Sm80BlockOf<uint16_t>;
 static_assert(sizeof(Sm80Block) <= 128, "");
 
-template <class Plan>
-__device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Grid& grid, int group, Sm80Block* block,
-                                           uint32_t* ranges) {
+template <class Plan, class E>
+__device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Grid& grid, int group,
+                                           Sm80BlockOf<E>* block, uint32_t* ranges) {
   const Sm80Work work = sm80_work(c, grid, group, Plan::kM);
   if (work.sequence >= c.batch) return false;
   const int kv_head = static_cast<int>(work.unit.kv_head), part = static_cast<int>(work.unit.part);
@@ -113,9 +121,8 @@ __device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Gri
   const bool plain = c.softcap == 0.f && !c.alibi;
   const int64_t page = c.seqs.page_table || c.seqs.cu_kv ? 0 : b, slot = c.seqs.cu_kv ? c.seqs.cu_kv[b] : 0;
   block->q_begin = c.seqs.q_begin(b);
-  block->k = static_cast<const uint16_t*>(c.k.data) + page * c.k.page + slot * c.k.slot + kv_head * c.k.head;
-  block->v =
-      static_cast<const uint16_t*>(c.v.data) + page * c.v.page + slot * c.v.slot + kv_head * c.v.head + part * Plan::kV;
+  block->k = static_cast<const E*>(c.k.data) + page * c.k.page + slot * c.k.slot + kv_head * c.k.head;
+  block->v = static_cast<const E*>(c.v.data) + page * c.v.page + slot * c.v.slot + kv_head * c.v.head + part * Plan::kV;
   block->table = c.seqs.page_table ? c.seqs.page_table + b * c.seqs.table_stride : nullptr;
   block->row0 = row0, block->row_end = row_end;
   block->kv_head = kv_head, block->part = part, block->v_left = static_cast<int>(c.v_dim) - part * Plan::kV;
@@ -129,8 +136,8 @@ __device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Gri
 }
 
 // f(row, token, head) for the rows of the block that exist, by one thread each.
-template <class Plan, class F>
-__device__ __forceinline__ void sm80_each_row(const Sm80Block& block, int group, F&& f) {
+template <class Plan, class E, class F>
+__device__ __forceinline__ void sm80_each_row(const Sm80BlockOf<E>& block, int group, F&& f) {
 #pragma unroll 1
   for (int row = threadIdx.x; row < min(Plan::kM, block.row_end - block.row0); row += Plan::kThreads) {
     const int query = (block.row0 + row) / group;

@@ -13,14 +13,9 @@ ek_status sm80_launch(const AttentionCall& c, const Launch& l) {
       Plan::kD == kInfo.head_dim && Plan::kV == kInfo.v_dim && Plan::kM == kInfo.rows && Plan::kSmem == kInfo.smem, "");
   const int64_t blocks = sm80_blocks(c, kInfo);
   if (blocks == 0) return EK_STATUS_OK;
-  Sm80Grid grid;
-  grid.tiles = static_cast<uint32_t>(sm80_query_tiles(c, kInfo));
-  grid.parts = static_cast<uint32_t>(sm80_parts(c, kInfo));
-  grid.section = static_cast<uint32_t>(sm80_section(c, l.device));
-  grid.page_size = Divider(c.seqs.page_size < 1 ? 1 : c.seqs.page_size < 0x7fffffff ? c.seqs.page_size : 0x7fffffff);
   if (const ek_status status = allow_smem(l, attention_sm80<Plan>, Plan::kSmem)) return status;
   return launch(l, attention_sm80<Plan>, {static_cast<unsigned>(blocks), Plan::kThreads, Plan::kSmem}, c,
-                make_rows<3>(c.lead, {&c.q, &c.y, &c.lse}), grid);
+                make_rows<3>(c.lead, {&c.q, &c.y, &c.lse}), sm80_grid(c, kInfo, l.device));
 }
 
 template <class T>

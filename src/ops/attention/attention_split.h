@@ -3,8 +3,11 @@
 // pure functions of the lengths, which kernels evaluate on the device and the unit tests on the host.
 //   An item is one sequence and kv head; its visible keys are cut into tiles. The units of all items stand in one line,
 //   sequence by sequence, head by head, and every worker takes a stretch of it. A stretch meets an item in a piece.
+//   Or side by side: every head has a line of its own, all of them alike, and as many workers as the others; worker w is of
+//   head w % heads. The heads of a key, which are neighbours in memory, are then read at about the same time.
 //   Balanced: a unit is a tile, and all stretches are as long. A worker has at most two pieces that are only a part of
 //   their item, its first and its last, so two slots for partial results a worker are enough for any batch.
+//   Whole: where all sequences are as long, stretches that are nearly whole items are made whole.
 //   Fixed, for batch-invariant calls: a unit is fixed_tiles tiles of an item, cut from its begin. Which keys are summed
 //   up together then depends on the item alone. One slot for each unit.
 //   A piece that is its whole item has no slot: it is the result. Items of several pieces are merged in their order.
@@ -25,6 +28,7 @@ struct AttentionSplitOf {
   I tile;         // keys
   I fixed_tiles;  // 0: balanced
   I least;        // units of a stretch: less is not worth a merge
+  I lines = 1;    // heads, where they are side by side; else 1
 };
 using AttentionSplit = AttentionSplitOf<int64_t>;
 
@@ -37,7 +41,14 @@ constexpr int64_t kLeastKeys = 128;
 // For `workers` blocks; tile: a power of two, at most kFixedKeys.
 EK_RULE AttentionSplit attention_split(int64_t workers, int64_t heads, int64_t tile, bool batch_invariant) {
   const int64_t least = kLeastKeys / tile;
-  return {workers, heads, tile, batch_invariant ? kFixedKeys / tile : 0, batch_invariant || least < 1 ? 1 : least};
+  return {workers, heads, tile, batch_invariant ? kFixedKeys / tile : 0, batch_invariant || least < 1 ? 1 : least, 1};
+}
+
+// Lines for a batch that no clusters take. Side by side large batches are up to 1 % faster and few sequences, which are cut
+// into many parts, 2 to 10 % slower. Not where too many workers would be left over.
+EK_RULE int64_t split_lines(const AttentionSplit& s, int64_t batch) {
+  const int64_t used = row_quotient(s.workers, s.heads) * s.heads;
+  return !s.fixed_tiles && 2 * batch * s.heads > s.workers && 64 * used >= 63 * s.workers ? s.heads : 1;
 }
 
 // One part of an item.
@@ -75,17 +86,42 @@ EK_RULE I split_tiles(const AttentionSplitOf<I>& s, KeyRangeOf<Index<I>> keys) {
   return attention_detail::divide_up(keys.end, s.tile) - attention_detail::quotient(keys.begin, s.tile);
 }
 
-// Units of a sequence with so many tiles. The exclusive sums of these, first[0 .. batch], are all that follows needs.
+// Heads of one line.
+template <class I>
+EK_RULE I split_heads(const AttentionSplitOf<I>& s) {
+  return s.lines > 1 ? 1 : s.heads;
+}
+
+// Units of a sequence with so many tiles, in a line. The exclusive sums of these, first[0 .. batch], are all that follows
+// needs.
 template <class I>
 EK_RULE I split_units(const AttentionSplitOf<I>& s, Index<I> tiles) {
-  return s.heads * (s.fixed_tiles ? attention_detail::divide_up(tiles, s.fixed_tiles) : tiles);
+  return split_heads(s) * (s.fixed_tiles ? attention_detail::divide_up(tiles, s.fixed_tiles) : tiles);
 }
 
 // Units of each worker's stretch, but of the last.
 template <class I>
 EK_RULE I split_share(const AttentionSplitOf<I>& s, Index<I> total) {
-  const I share = attention_detail::divide_up(total, s.workers);
+  const I workers = s.lines > 1 ? attention_detail::quotient(s.workers, s.lines) : s.workers;
+  const I share = attention_detail::divide_up(total, workers);
   return share > s.least ? share : s.least;
+}
+
+// The same in whole items, so that no states go through memory, where all sequences are as long and stretches become longer
+// by a sixteenth at most. longest: units of the longest sequence, of all heads of its line.
+template <class I>
+EK_RULE I split_whole(const AttentionSplitOf<I>& s, Index<I> total, Index<I> batch, Index<I> longest) {
+  const I share = split_share(s, total), most = share + share / 16, heads = split_heads(s);
+  if (s.fixed_tiles || total == 0 || longest * batch != total || longest > most * heads) return share;
+  const I item = attention_detail::quotient(longest, heads);
+  const I whole = attention_detail::divide_up(share, item) * item;
+  return whole <= most ? whole : share;
+}
+
+// Where a worker's stretch begins.
+template <class I>
+EK_RULE I split_begin(const AttentionSplitOf<I>& s, Index<I> share, Index<I> worker) {
+  return share * (s.lines > 1 ? attention_detail::quotient(worker, s.lines) : worker);
 }
 
 // Whether each item is left to `blocks` of its own: none may get much more than its share of the line, or that would take
@@ -109,10 +145,10 @@ struct AttentionClusters {
 };
 
 // What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none. box: the fewest keys of a page that the copy
-// engine brings at a time; pages of fewer are copied key by key.
+// engine brings at a time; pages of fewer are copied key by key, by so many loading warps of a block.
 struct AttentionRoom {
   int64_t processors, blocks_each, most;
-  int64_t box = 8;
+  int64_t box = 8, loaders = 2;
 
   // Clusters that surely run at once: a second wave would double the time. None crosses the parts of the chip, of which
   // those of more than two blocks leave some idle: on the H200 there were 30 of four and 15 of eight at a block an SM, 62 and
@@ -125,22 +161,21 @@ struct AttentionRoom {
 
 // For a batch whose sequences have at most so many tiles, in pages of so many keys: about as many blocks as the balanced split
 // would cut an item into, in one cluster where that is enough, else in several; at most s.workers for all items. No clusters
-// where items fill the grid, or where a block has to load key by key: then it takes all blocks to load fast enough.
+// where items fill the grid, or where one warp has to load key by key: then it takes all blocks to load fast enough.
 EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const AttentionRoom& room, int64_t batch,
                                          int64_t max_tiles, int64_t page) {
   const int64_t items = batch * s.heads, total = items * max_tiles;
-  if (items < 1 || s.fixed_tiles || page < room.box) return {1, 1};
+  if (items < 1 || s.fixed_tiles || (page < room.box && room.loaders < 2)) return {1, 1};
   const int64_t share = split_share(s, total), most = s.workers / items;
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
   // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
-  // With several pages to a tile it takes a block on nearly every SM.
+  // With several boxes to a tile it takes a block on nearly every SM.
   const int64_t all = blocks * items;
-  const bool half =
-      all <= room.processors && (page < s.tile ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
+  const bool small = page >= room.box && page < s.tile;
+  const bool half = all <= room.processors && (small ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
   if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
-  if (page < s.tile) return {1, 1};
   AttentionClusters best = {1, 1};
   for (int64_t n = room.most; n > 1; n /= 2) {
     int64_t count = room.at_once(n) / items;
@@ -187,14 +222,15 @@ EK_RULE AttentionPieceOf<I> piece(const AttentionSplitOf<I>& s, Index<I> sequenc
 }
 }  // namespace attention_detail
 
-// The piece that begins at `unit`, for a worker whose stretch is [worker * share, end).
+// The piece that begins at `unit`, for a worker whose stretch ends at `end`.
 // tiles: of the sequence that split_find gave.
 template <class I>
 EK_RULE AttentionPieceOf<I> split_piece(const AttentionSplitOf<I>& s, const Index<I>* first, Index<I> sequence,
                                         Index<I> tiles, Index<I> worker, Index<I> unit, Index<I> end) {
-  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], s.heads);
-  const I head = attention_detail::quotient(unit - first[sequence], per_head);
-  const I at = unit - first[sequence] - head * per_head;
+  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], split_heads(s));
+  const I before = s.lines > 1 ? 0 : attention_detail::quotient(unit - first[sequence], per_head);  // heads of the line
+  const I head = s.lines > 1 ? worker - attention_detail::quotient(worker, s.lines) * s.lines : before;
+  const I at = unit - first[sequence] - before * per_head;
   return attention_detail::piece(s, sequence, head, tiles, per_head, at, worker, unit, end - unit);
 }
 
@@ -216,8 +252,8 @@ EK_RULE AttentionPieceOf<I> split_next(const AttentionSplitOf<I>& s, const Atten
   I count = tiles(sequence), at = 0;
   if (p.tile_end < count) {  // a fixed part of an item; else a stretch ends where a piece ends before its item
     at = attention_detail::divide_up<I>(p.tile_end, s.fixed_tiles ? s.fixed_tiles : 1);
-  } else if (++head == s.heads) {
-    head = 0;
+  } else if (s.lines > 1 || ++head == s.heads) {
+    if (s.lines == 1) head = 0;
     do count = tiles(++sequence);
     while (count == 0);
   }
@@ -229,13 +265,14 @@ EK_RULE AttentionPieceOf<I> split_next(const AttentionSplitOf<I>& s, const Atten
 template <class I>
 EK_RULE AttentionStatesOf<I> split_states(const AttentionSplitOf<I>& s, const Index<I>* first, Index<I> sequence,
                                           Index<I> head, Index<I> share) {
-  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], s.heads);
-  const I begin = first[sequence] + head * per_head;
+  const I per_head = attention_detail::quotient(first[sequence + 1] - first[sequence], split_heads(s));
+  const I begin = first[sequence] + (s.lines > 1 ? 0 : head * per_head);
   if (per_head == 0) return {0, 0, 0, 0};
   if (s.fixed_tiles) return {per_head, begin, begin + 1, 1};
-  const I worker = attention_detail::quotient(begin, share);
+  const I stretch = attention_detail::quotient(begin, share);
   const I last = attention_detail::quotient(begin + per_head - 1, share);
-  return {last - worker + 1, 2 * worker + 1, 2 * (worker + 1), 2};
+  const I worker = stretch * s.lines + (s.lines > 1 ? head : 0);
+  return {last - stretch + 1, 2 * worker + 1, 2 * (worker + s.lines), 2 * s.lines};
 }
 
 }  // namespace ek
