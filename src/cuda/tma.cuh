@@ -72,12 +72,34 @@ __device__ __forceinline__ void mbarrier_wait([[maybe_unused]] uint64_t* barrier
 #endif
 }
 
+// How long L2 keeps what a copy brings: a policy for the copies that take one.
+__device__ __forceinline__ uint64_t l2_evict_first() {
+  uint64_t policy = 0;
+  EK_TMA_ASM("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+__device__ __forceinline__ uint64_t l2_evict_normal() {
+  uint64_t policy = 0;
+  EK_TMA_ASM("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
+  return policy;
+}
+
 // Copies `bytes` (a multiple of 16; both sides 16-byte aligned); the barrier counts them. One thread issues it.
 __device__ __forceinline__ void bulk_load([[maybe_unused]] void* smem, [[maybe_unused]] const void* global,
                                           [[maybe_unused]] uint32_t bytes, [[maybe_unused]] uint64_t* barrier) {
   EK_TMA_ASM("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];" ::"r"(
                  smem_address(smem)),
              "l"(global), "r"(bytes), "r"(smem_address(barrier)) : "memory");
+}
+
+// The same by a policy of L2's.
+__device__ __forceinline__ void bulk_load([[maybe_unused]] void* smem, [[maybe_unused]] const void* global,
+                                          [[maybe_unused]] uint32_t bytes, [[maybe_unused]] uint64_t* barrier,
+                                          [[maybe_unused]] uint64_t policy) {
+  EK_TMA_ASM(
+      "cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1], %2, [%3], %4;" ::
+          "r"(smem_address(smem)),
+      "l"(global), "r"(bytes), "r"(smem_address(barrier)), "l"(policy) : "memory");
 }
 
 // ---- barriers of another block of the cluster ----------------------------------------------------------------------
@@ -111,7 +133,16 @@ __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_un
           "r"(smem_address(smem)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(smem_address(barrier)) : "memory");
 }
-// The same of a map with four dims.
+// The same by a policy of L2's.
+__device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
+                                         [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
+                                         [[maybe_unused]] uint64_t* barrier, [[maybe_unused]] uint64_t policy) {
+  EK_TMA_ASM(
+      "cp.async.bulk.tensor.3d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], "
+      "[%1, {%2, %3, %4}], [%5], %6;" ::"r"(smem_address(smem)),
+      "l"(map), "r"(x), "r"(y), "r"(z), "r"(smem_address(barrier)), "l"(policy) : "memory");
+}
+// A box of a map with four dims.
 __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
                                          [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
                                          [[maybe_unused]] int w, [[maybe_unused]] uint64_t* barrier) {
@@ -120,18 +151,7 @@ __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_un
       "[%6];" ::"r"(smem_address(smem)),
       "l"(map), "r"(x), "r"(y), "r"(z), "r"(w), "r"(smem_address(barrier)) : "memory");
 }
-// How long L2 keeps what a copy brings: a policy for the copies that take one.
-__device__ __forceinline__ uint64_t l2_evict_first() {
-  uint64_t policy = 0;
-  EK_TMA_ASM("createpolicy.fractional.L2::evict_first.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-__device__ __forceinline__ uint64_t l2_evict_normal() {
-  uint64_t policy = 0;
-  EK_TMA_ASM("createpolicy.fractional.L2::evict_normal.b64 %0, 1.0;" : "=l"(policy));
-  return policy;
-}
-// The box of four dims, by such a policy.
+// The same by a policy of L2's.
 __device__ __forceinline__ void tma_load([[maybe_unused]] void* smem, [[maybe_unused]] const CUtensorMap* map,
                                          [[maybe_unused]] int x, [[maybe_unused]] int y, [[maybe_unused]] int z,
                                          [[maybe_unused]] int w, [[maybe_unused]] uint64_t* barrier,

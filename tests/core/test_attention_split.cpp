@@ -282,14 +282,14 @@ void clusters() {
   check(two, 132, 1, 8, 0, 1, 1);
   check(two, 132, 0, 8, 1024, 1, 1);
   check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
-  // Several boxes to a tile: a block on every SM
+  // Several boxes or rows to a tile: a block on every SM
   check(two, 264, 8, 8, 2048, 1, 2, 16);
   check(two, 132, 1, 8, 8192, 2, 8, 16);
   check(two, 132, 1, 4, 131072, 4, 8, 16);
   check(two, 132, 1, 8, 1024, 1, 8, 16);
-  // Key by key, by two warps: as with whole tiles; by one: no clusters
   check(two, 264, 8, 8, 2048, 1, 2, 1);
-  check(two, 132, 1, 8, 8192, 1, 8, 1);
+  check(two, 132, 1, 8, 8192, 2, 8, 1);
+  // Key by key, by one warp: no clusters
   check({132, 2, 8, 8, 1}, 264, 8, 8, 2048, 1, 1, 1);
   CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16, 64).blocks, 1);
 

@@ -171,9 +171,9 @@ EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const Attentio
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
   // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
-  // With several boxes to a tile it takes a block on nearly every SM.
+  // With several boxes or rows to a tile it takes a block on nearly every SM.
   const int64_t all = blocks * items;
-  const bool small = page >= room.box && page < s.tile;
+  const bool small = page < s.tile;
   const bool half = all <= room.processors && (small ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
   if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
   AttentionClusters best = {1, 1};

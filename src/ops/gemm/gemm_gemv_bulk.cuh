@@ -27,6 +27,7 @@ __device__ __forceinline__ void gemv_stream(const GemvParams& g, char* smem) {
   // the last, and dropped at the end.
   int64_t load_set = first;
   int load_at = 0;
+  const uint64_t policy = l2_evict_first();  // b is read once
   const auto fill = [&](int stage) {
     if (load_set >= g.sets) return;
     const int count = bytes - load_at < kPiece ? bytes - load_at : kPiece;
@@ -36,7 +37,7 @@ __device__ __forceinline__ void gemv_stream(const GemvParams& g, char* smem) {
       const int64_t col = load_set * kColumns + c < p.n ? load_set * kColumns + c : p.n - 1;
       bulk_load(ring + (stage * kColumns + c) * kPiece,
                 reinterpret_cast<const char*>(static_cast<const T*>(p.b.data) + col * p.b.col) + load_at, count,
-                &full[stage]);
+                &full[stage], policy);
     }
     load_at += kPiece;
     if (load_at >= bytes) {

@@ -57,8 +57,9 @@ struct GemmSm90Tile {
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
   static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
-  // Chunks that are stored together, in as few and as equal groups as the buffers allow.
-  static constexpr int kChunkGroups = (kChunks + kBuffers - 1) / kBuffers;
+  // Chunks that are stored together, in as few and as equal groups as the buffers allow; one by one where a warpgroup stores
+  // beside the other's products.
+  static constexpr int kChunkGroups = kPlain && kPingpong ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = (kChunks + kChunkGroups - 1) / kChunkGroups;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
@@ -98,8 +99,9 @@ struct RingAt {
   }
 };
 
-// One operand's part of a stage: kExtent of m or n, 64 of k, in boxes; of kParts of it only this one, for `blocks`.
-template <int kExtent, bool kTrans, int kParts>
+// One operand's part of a stage: kExtent of m or n, 64 of k, in boxes; of kParts of it only this one, for `blocks`. kOnce: no
+// other block asks for it.
+template <int kExtent, bool kTrans, int kParts, bool kOnce>
 __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
                                           uint32_t part, uint16_t blocks) {
   constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
@@ -112,6 +114,8 @@ __device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, in
     const int x = kTrans ? at + first : k, y = kTrans ? k : at + first;
     if constexpr (kParts > 1)
       tma_load_multicast(to, map, x, y, batch, full, blocks);
+    else if constexpr (kOnce)
+      tma_load(to, map, x, y, batch, full, l2_evict_first());
     else
       tma_load(to, map, x, y, batch, full);
   }
@@ -203,13 +207,13 @@ class GemmProducer {
     if (!elect_one()) return;
     if constexpr (kRows) {
       mbarrier_expect(&smem_.full[stage], Tile::kABytes);
-      gemm_load<Tile::kRows, Tile::kTransA, Tile::Place::kCols>(to, &p_.a, k, at_.row, at_.batch * p_.a_batch,
-                                                                &smem_.full[stage], place_.col, place_.sharing_a());
+      gemm_load<Tile::kRows, Tile::kTransA, Tile::Place::kCols, Tile::kFew>(
+          to, &p_.a, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage], place_.col, place_.sharing_a());
     } else {
       mbarrier_expect(&smem_.full[stage], Tile::kStageBytes - Tile::kABytes);
-      gemm_load<Tile::kCols, Tile::kTransB, Tile::Place::kRows>(to + Tile::kABytes, &p_.b, k, at_.col,
-                                                                at_.batch * p_.b_batch, &smem_.full[stage], place_.row,
-                                                                place_.sharing_b());
+      gemm_load<Tile::kCols, Tile::kTransB, Tile::Place::kRows, false>(to + Tile::kABytes, &p_.b, k, at_.col,
+                                                                       at_.batch * p_.b_batch, &smem_.full[stage],
+                                                                       place_.row, place_.sharing_b());
     }
   }
 

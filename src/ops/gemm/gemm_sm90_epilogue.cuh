@@ -195,10 +195,11 @@ class GemmSm90Epilogue {
     return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
   }
 
-  // The buffer of chunk t is free: at chunk 0 all of them, later all of a group that was stored.
+  // The buffer of chunk t is free: at chunk 0 all of them, later all of a group that was stored. Groups are more than half of
+  // the buffers, so that it was the last; or single chunks.
   __device__ __forceinline__ void begin_chunk(int t) {
     if (t > 0 && (t < kBuffers || (t - kBuffers) % kGroup)) return;
-    if (leads()) tma_store_wait_read();
+    if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<kGroup == 1 ? kBuffers - 1 : 0>();
     barrier_sync(kStoreBarrier + wg_, 128);
   }
   __device__ __forceinline__ void end_group(int first) {

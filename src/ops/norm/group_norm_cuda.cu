@@ -134,25 +134,19 @@ static bool group_norm_is_whole(const GroupNormArgs& a, const NormConfig& config
   const GroupNormUnits units = group_vectors(a);
   const int64_t run = group_run(a);
   const bool one_run = a.x.stride[1] == run && a.y.stride[1] == run && units.run % (32 * kGroupNormWholeVectors) == 0;
-  return config.threads <= kGroupNormWholeThreads && config.vectors == kGroupNormWholeVectors &&
-         units.accesses == int64_t{config.cluster} * config.threads * config.vectors && a.weight && a.bias &&
-         (!is_nchw(a) || one_run);
+  return is_nchw(a) && one_run && config.threads <= kGroupNormWholeThreads &&
+         config.vectors == kGroupNormWholeVectors &&
+         units.accesses == int64_t{config.cluster} * config.threads * config.vectors && a.weight && a.bias;
 }
 
 static ek_status group_norm_whole_launch(const GroupNormArgs& a, const NormConfig& config, const Launch& l) {
   return with_float(a.T, [&](auto type) {
     using T = typename decltype(type)::type;
-    auto p = group_norm_held_params<GroupNormWholeParams<T>>(a, config);
-    p.x_step = config.threads / group_vectors(a).run * p.x_run;
-    while (p.together >> p.together_log > 1) ++p.together_log;
+    const auto p = group_norm_held_params<GroupNormHeldParams<T>>(a, config);
     const Grid grid = group_norm_grid(p.count, config);
-    const auto go = [&](auto nchw) {
-      constexpr bool kNchw = decltype(nchw)::value;
-      if (config.threads <= 128) return launch(l, group_norm_whole<T, kNchw, 128>, grid, p);
-      if (config.threads <= 256) return launch(l, group_norm_whole<T, kNchw, 256>, grid, p);
-      return launch(l, group_norm_whole<T, kNchw, 512>, grid, p);
-    };
-    return is_nchw(a) ? go(std::true_type{}) : go(std::false_type{});
+    if (config.threads <= 128) return launch(l, group_norm_whole<T, 128>, grid, p);
+    if (config.threads <= 256) return launch(l, group_norm_whole<T, 256>, grid, p);
+    return launch(l, group_norm_whole<T, 512>, grid, p);
   });
 }
 

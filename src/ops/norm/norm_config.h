@@ -83,13 +83,15 @@ constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, NormKind 
 // that leave 19.1). Larger blocks would leave more of an SM empty.
 constexpr int kNormStayThreads = 640;
 constexpr int kNormStayBlock = 128;
-constexpr int kNormStayRows = 4;  // of a block, at least
+constexpr int kNormStayRows = 4, kNormStayMostRows = 16;  // of a block
 
 // The blocks that stay, or 0 where blocks are to leave after their rows.
 constexpr unsigned norm_stay_blocks(const NormConfig& c, int64_t rows, int processors) {
   if (c.vectors != 4 || c.threads < 32 || c.threads * c.rows_per_block > kNormStayBlock) return 0;
   const int64_t fit = processors * int64_t{kNormStayThreads / (c.threads * c.rows_per_block)};
-  return rows >= fit * c.rows_per_block * kNormStayRows ? static_cast<unsigned>(fit) : 0;
+  const int64_t each = norm_ceil_div(rows, fit * c.rows_per_block);
+  const bool stays = rows >= fit * c.rows_per_block * kNormStayRows && each <= kNormStayMostRows;
+  return stays ? static_cast<unsigned>(fit) : 0;
 }
 
 // ---- forward: the row in the registers of a cluster ------------------------------------------------------------------
