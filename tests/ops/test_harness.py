@@ -150,7 +150,11 @@ def test_special_rows(name):
                 x = inputs["a" if name == "gemm_batched" else "x"]
                 assert len(x) > len(spec.special)
                 for entry, kind in zip(x, spec.special, strict=False):
-                    assert KINDS[kind](entry) or dict(case.attrs).get("alpha") == 0, f"no {kind} in {case}"
+                    parts = [entry]
+                    if name == "group_norm":  # its tests move half of the channels away from 0
+                        parts = [entry[: len(entry) // 2], entry[len(entry) // 2 :] - 12]
+                    found = any(KINDS[kind](part) for part in parts)
+                    assert found or dict(case.attrs).get("alpha") == 0, f"no {kind} in {case}"
                 assert np.isfinite(x[len(spec.special) :]).all()
 
 
