@@ -274,15 +274,15 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
     return;
   }
   if (!joins) piece = block.piece();
-  // For when the item ends. Loading warps are at no barrier of the others: each writes what it will read.
-  if (threadIdx.x % 32 == 0 && (warp == 0 || warp >= Plan::kWarps)) {
+  // For when the item ends.
+  if (threadIdx.x == 0) {
     const int work = decode_item(p, piece.head).rows * static_cast<int>(p.c.v_dim) / 4;
     s.notes->blocks = notes.blocks, s.notes->teams = notes.teams;
     s.notes->each = notes.blocks > 0 ? (work + notes.blocks - 1) / notes.blocks : 0;
   }
   if (warp >= Plan::kWarps) {
     DecodeProducer<Plan>(p, maps, block, piece, ring).run();
-    if (s.notes->blocks > 0) decode_pass_join();
+    if (notes.blocks > 0) decode_pass_join();
     return;
   }
   const int group = warp / Plan::kSlices, slice = warp % Plan::kSlices;

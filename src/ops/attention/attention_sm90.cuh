@@ -228,10 +228,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     mbarrier_wait(smem.q_full, q_phase);
     const AttentionWork work = uniform(smem.work[q_phase]);
     if (work.head < 0) break;
-    const auto release_q = [&] {
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(smem.q_empty);
-    };
+    const auto release_q = [&] { mbarrier_arrive(smem.q_empty); };  // every thread has read its work
 
     // What this thread's rows see, and what all rows of the warpgroup see
     const int last_row = work.q_len - 1, wg_row = work.first + wg * 64, first = wg_row + t / 32 * 16 + lane / 4;
@@ -345,8 +342,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const AttentionSmem<Tile> smem(raw);
   if (threadIdx.x == 0) {
-    mbarrier_init(smem.q_full, 1);
-    mbarrier_init(smem.q_empty, Tile::kWgs * 4 + 1);  // the warps of the consumers, and the producer of V
+    mbarrier_init(smem.q_full, 2);
+    mbarrier_init(smem.q_empty, Tile::kWgs * 128 + 32);  // the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.k_full[i], 1);
       mbarrier_init(&smem.v_full[i], 1);

@@ -225,8 +225,10 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
       else
         work->head = -1;
     }
-    __syncwarp();  // the lane that tells may be another one
+    // Who wrote it arrives for it, beside the lane that copies: the two may not be the same.
     mbarrier_wait(smem.q_empty, q_phase ^ 1);
+    if (lane == 0) mbarrier_arrive(smem.q_full);
+    __syncwarp();
     const bool any = more && work->begin < work->end;
     if (elect_one()) {
       mbarrier_expect(smem.q_full, any ? Tile::kQBytes : 0);
@@ -256,8 +258,7 @@ __device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p
     const AttentionWork& work = smem.work[q_phase];
     if (work.head < 0) break;
     attention_load<Tile, Tile::kVDim>(p, work, &p.v, smem.v, smem.v_full, smem.v_empty, &ring);
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.q_empty);
+    mbarrier_arrive(smem.q_empty);
   }
 }
 
