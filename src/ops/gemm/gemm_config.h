@@ -75,11 +75,22 @@ struct GemmSwapTile {
   constexpr int m() const { return cols * gemm_share_cols(share); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},   {128, 8, GemmGroups::kRows, 2},  {192, 8, GemmGroups::kTurns, 1},
-    {64, 16, GemmGroups::kTurns, 2},  {128, 16, GemmGroups::kRows, 2}, {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2},  {128, 32, GemmGroups::kRows, 1}, {192, 32, GemmGroups::kTurns, 1},
-    {256, 32, GemmGroups::kRows, 1},  {64, 64, GemmGroups::kTurns, 1}, {128, 64, GemmGroups::kRows, 1},
-    {192, 64, GemmGroups::kTurns, 1}, {256, 64, GemmGroups::kRows, 1}, {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
+    {64, 8, GemmGroups::kTurns, 2},
+    {128, 8, GemmGroups::kRows, 2},
+    {192, 8, GemmGroups::kTurns, 1},
+    {64, 16, GemmGroups::kTurns, 2},
+    {128, 16, GemmGroups::kRows, 2},
+    {192, 16, GemmGroups::kTurns, 1},
+    {64, 32, GemmGroups::kTurns, 2},
+    {128, 32, GemmGroups::kRows, 1},
+    {192, 32, GemmGroups::kTurns, 1},
+    {256, 32, GemmGroups::kRows, 1},
+    {64, 64, GemmGroups::kTurns, 1},
+    {128, 64, GemmGroups::kRows, 1},
+    {192, 64, GemmGroups::kTurns, 1},
+    {256, 64, GemmGroups::kRows, 1},
+    {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
+    {128, 32, GemmGroups::kRows, 1, GemmShare::kA},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -280,7 +291,9 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   if (rows == 128 && tiles_of(128) * 2 > processors && tiles_of(192) * 2 <= processors) rows = 192;
   // 64 rows of a as two blocks that share b, where that fills the SMs.
   const bool pairs = m == 64 && tiles_of(64) * 2 <= processors;
-  if (pairs) rows = 64;
+  // So few tiles that k is better cut, for pairs of twice the height.
+  const bool cut = pairs && tiles_of(64) * 8 <= processors * 3 && c.k >= 16 * 64;
+  if (pairs) rows = cut ? 128 : 64;
   GemmPlan plan;
   for (int tile = 0; tile < kGemmSwapCount; ++tile) {
     const GemmSwapTile& t = kGemmSwapTiles[tile];
@@ -296,10 +309,11 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   if (t.groups == GemmGroups::kTurns) return plan;
   // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four,
   // but no more than two parts of a long k.
-  const int64_t fill = t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
-  const int most = t.blocks == 1 && s.k_blocks > 128 && tiles * 5 > processors ? 2 : kGemmMaxSplit;
-  while (t.rows == 128 && s.split < most && tiles * (s.split + 1) <= fill && s.k_blocks / (s.split + 1) >= 4 &&
-         s.split * 128 * t.cols * 4 <= kGemmSwapRingBytes)
+  const int sharing = gemm_sharing(t.share);
+  const int64_t fill = sharing > 1 ? processors : t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
+  const int most = t.blocks == 1 && s.k_blocks > 128 && tiles * 5 > processors ? 2 : kGemmMaxSplit / sharing;
+  while (t.rows == 128 && s.split < most && tiles * sharing * (s.split + 1) <= fill &&
+         s.k_blocks / (s.split + 1) >= 4 && s.split * 128 * t.cols * 4 <= kGemmSwapRingBytes)
     ++s.split;
   if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
     s.streamed = static_cast<int32_t>(tiles);
