@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tiles of attention_sm80: none asks for more than a device has, batch and lengths never change the steps in which
 // keys are added up, blocks cover every tile of queries once, and what is refused is refused with a reason.
-#include <initializer_list>
 #include <set>
 #include <tuple>
 
+#include "attention_calls.h"
 #include "check.h"
 #include "ops/attention/attention_sm80_config.h"
 
@@ -12,34 +12,8 @@ using namespace ek;
 
 namespace {
 
-Device gpu(int target, int processors, int smem) {
-  Device d;
-  d.id = {EK_DEVICE_CUDA, 0};
-  d.target = target, d.processors = processors, d.smem_per_block = smem;
-  d.l2_bytes = int64_t{50} << 20;
-  return d;
-}
-const Device kH200 = gpu(90, 132, 232448), kA100 = gpu(80, 108, 166912), kL40 = gpu(89, 142, 101376);
-
-alignas(16) char g_memory[16];
-
-Tensor tensor(std::initializer_list<int64_t> shape) {
-  Tensor t;
-  t.data = g_memory, t.dtype = EK_DTYPE_BF16;
-  for (int64_t n : shape) t.shape[t.ndim++] = n;
-  for (int64_t d = t.ndim - 1, step = 1; d >= 0; step *= t.shape[d--]) t.stride[d] = step;
-  return t;
-}
-
 AttentionArgs dense(int64_t batch, int64_t heads, int64_t kv_heads, int64_t length, int64_t head_dim, int64_t v_dim) {
-  AttentionArgs a = {};
-  a.q = tensor({batch, length, heads, head_dim}), a.y = tensor({batch, length, heads, v_dim});
-  a.k = tensor({batch, length, kv_heads, head_dim}), a.v = tensor({batch, length, kv_heads, v_dim});
-  a.window_left = a.window_right = -1;
-  a.T = EK_DTYPE_BF16, a.lead = 2, a.rows = batch * length;
-  a.heads = heads, a.kv_heads = kv_heads, a.head_dim = head_dim, a.v_dim = v_dim;
-  a.pages = a.batch = batch, a.page_size = a.q_len = a.max_kv = length;
-  return a;
+  return attention_dense(EK_DTYPE_BF16, batch, heads, kv_heads, length, head_dim, v_dim);
 }
 
 void tiles() {
