@@ -43,10 +43,11 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
-    {"turned 128x224", 128, 224, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
+    {"turned 128x216", 128, 216, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, false},
+    {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -57,7 +58,7 @@ static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].
 // The largest are built for plain results: with an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 224);
+  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 240);
 }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
@@ -171,6 +172,7 @@ constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by 
 constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
 constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
+constexpr float kGemmOddLines = 2.1f;           // times as many where rows begin off its lines
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
@@ -204,7 +206,7 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
-  const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? 1.75f : 1;
+  const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
   const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));

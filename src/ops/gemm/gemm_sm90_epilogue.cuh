@@ -181,8 +181,15 @@ class GemmSm90Epilogue {
   // A turned chunk is 64 of the caller's columns by kChunkCols of its rows. Stores leave a group at a time: fence and barrier
   // take longer than a chunk.
 
-  static constexpr int kChunkCols = Tile::kChunkCols, kAcross = kCols / kChunkCols;
+  static constexpr int kChunkCols = Tile::kChunkCols, kAcross = (kCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunks = Tile::kChunks, kBuffers = Tile::kBuffers, kGroup = Tile::kGroup;
+
+  // The first column of the i-th of the chunks, of kWide columns each, that cover a row. Where they do not divide it the second
+  // one overlaps the first: both are stored at once, with the same bits in what they share, and their c was read before.
+  template <int kWide>
+  static __host__ __device__ constexpr int first_col(int i) {
+    return i == 0 ? 0 : kCols - ((kCols + kWide - 1) / kWide - i) * kWide;
+  }
 
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
@@ -220,7 +227,7 @@ class GemmSm90Epilogue {
   // The first column and row of chunk t in the caller's d, and the batch. For whole warps.
   __device__ __forceinline__ int3 chunk_at(int t) const {
     const int part = kParts == 1 ? 0 : t / kAcross;
-    const int down = in_warp(row_ + part * 64), across = in_warp(col_ + (t - part * kAcross) * kChunkCols);
+    const int down = in_warp(row_ + part * 64), across = in_warp(col_ + first_col<kChunkCols>(t - part * kAcross));
     const int batch = in_warp(batch_);
     return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
   }
@@ -251,7 +258,7 @@ class GemmSm90Epilogue {
 #pragma unroll
       for (int j = 0; j < kChunkCols / 8; j += 2)
         stage_8x8<Tile::kTurned>(smem_address(buffer(t)) + matrices_at(thread, j),
-                                 &acc[t / kAcross][(t % kAcross * (kChunkCols / 8) + j) * 4]);
+                                 &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2 + j * 4]);
       if (t % kGroup == kGroup - 1 || t == kChunks - 1) end_group(t / kGroup * kGroup);
     }
   }
@@ -305,7 +312,7 @@ class GemmSm90Epilogue {
       const T* const from = bias + part * 64 + thread / 32 * 16 + lane / 4;
       to[0] = make_float2(to_float(from[0]) * scale, to_float(from[8]) * scale);
     } else {
-      const T* const from = bias + (t - part * kAcross) * kChunkCols + lane % 4 * 2;
+      const T* const from = bias + first_col<kChunkCols>(t - part * kAcross) + lane % 4 * 2;
 #pragma unroll
       for (int g = 0; g < kBiases; ++g) {
         const float2 b = unpack_pair<T>(*reinterpret_cast<const uint32_t*>(from + g * 8));
@@ -354,7 +361,7 @@ class GemmSm90Epilogue {
     if (with_c && !asked_) ask_first();
     copy_wait<0>();
     barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
-    const auto of = [&](int t) { return &acc[t / kAcross][t % kAcross * (kChunkCols / 2)]; };
+    const auto of = [&](int t) { return &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2]; };
     const auto end = [&](int first) {
       end_group(first);
       if (with_c) ask_next(first);
@@ -393,13 +400,14 @@ class GemmSm90Epilogue {
 
   // ---- full: sums in f32, a chunk of the caller's rows and columns at a time: whatever else there is ----
 
-  static constexpr int kSumCols = Tile::kSumCols, kSums = kParts * (kCols / kSumCols);
+  static constexpr int kSumCols = Tile::kSumCols, kSumsAcross = (kCols + kSumCols - 1) / kSumCols;
+  static constexpr int kSums = kParts * kSumsAcross, kTwice = kSumsAcross * kSumCols - kCols;  // columns in two chunks
   static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
   static constexpr int kPitch = kWide + 4, kThreads = kWide / 8;
 
   // The first row and column of chunk t in the caller's z.
   __device__ __forceinline__ int2 sums_at(int t) const {
-    const int down = t / (kCols / kSumCols) * 64, across = t % (kCols / kSumCols) * kSumCols;
+    const int down = t / kSumsAcross * 64, across = first_col<kSumCols>(t % kSumsAcross);
     if constexpr (Tile::kTurned) return make_int2(col_ + across, row_ + down);
     return make_int2(row_ + down, col_ + across);
   }
@@ -423,10 +431,9 @@ class GemmSm90Epilogue {
 
   __device__ __forceinline__ void put_sums(const Acc& acc, int t, float* to) const {
     const int thread = computed_here(thread_), lane = thread % 32, first = thread / 32 * 16 + lane / 4;
-    constexpr int kAll = kCols / kSumCols;
 #pragma unroll
     for (int j = 0; j < kSumCols / 8; ++j) {
-      const float* x = &acc[t / kAll][(t % kAll * (kSumCols / 8) + j) * 4];
+      const float* x = &acc[t / kSumsAcross][first_col<kSumCols>(t % kSumsAcross) / 2 + j * 4];
       const int column = j * 8 + lane % 4 * 2;
 #pragma unroll
       for (int h = 0; h < 2; ++h) {
@@ -453,7 +460,9 @@ class GemmSm90Epilogue {
         if (i == t) put_sums(acc, i, staging);
       const int2 at = sums_at(t);
       const int64_t col = at.y + eight;
-      const int count = out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
+      const int done = t % kSumsAcross == 1 ? kTwice : 0;  // columns, turned rows, that the chunk before had too
+      const bool again = !Tile::kTurned && eight < done;
+      const int count = again ? 0 : out.n - col < 8 ? static_cast<int>(out.n - col) : 8;
       float bias[8] = {};
       if (const T* from = static_cast<const T*>(out.epilogue.bias))
 #pragma unroll
@@ -461,7 +470,7 @@ class GemmSm90Epilogue {
           if (e < count) bias[e] = static_cast<float>(from[col + e]);
       barrier_sync(kStoreBarrier + wg_, 128);
 #pragma unroll 1
-      for (int r = line; r < kTall && count > 0; r += 128 / kThreads) {
+      for (int r = line + (Tile::kTurned ? done : 0); r < kTall && count > 0; r += 128 / kThreads) {
         const int64_t row = at.x + r;
         if (row >= out.m) break;
         const float4* from = reinterpret_cast<const float4*>(staging + r * kPitch + eight);
