@@ -244,7 +244,7 @@ void every_tile_tested() {
     for (int tile = 0; tile < kGemmSwapCount; ++tile)
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kFull : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
-  constexpr int64_t kOthers[][3] = {{392, 1152, 264}, {2056, 1544, 200}};
+  constexpr int64_t kOthers[][3] = {{392, 1152, 264}, {392, 3336, 200}, {392, 4232, 72}};
   bool seen[kGemmTileCount] = {};
   for (const auto& size : kOthers) {
     GemmCall c = linear(size[0], size[1], size[2]);

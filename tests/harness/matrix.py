@@ -45,7 +45,8 @@ TILES = [
 PROBES = [
     {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 5128), "strides": "columns:b", "presence": ()},
 ]  # fmt: skip
-OTHERS = [(392, 1152, 264), (2056, 1544, 200)]  # the same for the other layouts
+OTHERS = [(392, 1152, 264), (392, 3336, 200), (392, 4232, 72)]  # the same for the other layouts
+OVERLAPPING = [(904, 3592, 72), (776, 3080, 72)]  # tiles that store some columns twice
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 
 
@@ -95,6 +96,11 @@ class MatrixSpec(Spec):
                 for alias in self.alias_sets(self.case(dtypes, size, 0, (), variant, presence)):
                     yield self.case(dtypes, size, 0, (), variant, presence, alias=alias)
                     yield self.case(dtypes, size, 1, (), variant, presence, alias=alias, strides="random")
+        for variant, size in itertools.product(self.tiles, OVERLAPPING if level == "full" else ()):
+            for presence in self.presences(variant, self.dims(size, variant, 0))[:1]:
+                for alias in self.alias_sets(self.case(dtypes, size, 0, (), variant, presence)):
+                    strides = "columns:" + ",".join(self.layouts[0])
+                    yield self.case(dtypes, size, 0, (), variant, presence, alias=alias, strides=strides)
 
     def _special(self, dtypes, level, seed):
         for i, size in enumerate([(20, 64, 40), (130, 128, 128), (9, 7, 33)][: 1 if level == "smoke" else 3]):

@@ -46,7 +46,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"turned 128x216", 128, 216, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
-    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, false},
+    {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
     {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
@@ -55,10 +55,10 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// The largest are built for plain results: with an epilogue others are better.
+// The largest are built for plain results where those are told apart: with an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  return (along_k || t.every_layout) && (finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 240);
+  return along_k ? finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 240 : t.every_layout;
 }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
@@ -184,7 +184,7 @@ constexpr int kGemmSwapRingBytes = 65536;
 
 inline float gemm_store_cycles(const GemmCall& c) {
   if (c.act != EK_ACTIVATION_NONE || c.gated) return kGemmActCycles;
-  return gemm_finish(c) == GemmFinish::kPlain ? kGemmStoreCycles : kGemmAddCycles;
+  return c.bias || c.c.data || c.out != c.in ? kGemmAddCycles : kGemmStoreCycles;
 }
 
 // Tiles of one kind for a product of m by n, without a split of k.

@@ -45,7 +45,7 @@ struct GemmSm90Tile {
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
   static constexpr int kChunks = kBoxes ? kWgRows / 64 * ((kWgCols + kChunkCols - 1) / kChunkCols) : 1;
-  static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kChunkCols;
+  static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kWgCols <= 240 ? kChunkCols : 32;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
   static constexpr int kUnit = kBoxes ? 1024 : 128;  // the swizzle of boxes counts from multiples of 1024
   static constexpr int kLeastStaging = kPlain ? 2 * kChunkBytes : (kSumBytes + kUnit - 1) / kUnit * kUnit;
