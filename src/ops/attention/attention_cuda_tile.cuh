@@ -7,6 +7,7 @@
 //   keys alone, whatever block it is in, and however many rows its block has.
 #pragma once
 
+#include "cuda/math.cuh"
 #include "cuda/pdl.cuh"
 #include "cuda/vec.cuh"
 #include "ops/attention/attention_cuda_tile.h"
@@ -168,27 +169,12 @@ struct CudaTileRows {
     }
   }
 
-  // What is more than a product: softcap and ALiBi, which leave scores in units of log2, and keys that a row does not see.
   __device__ __forceinline__ void look(const AttentionCall& c, const CudaTileBlock& block, const uint32_t* ranges,
                                        int group, int tile) {
-    const int column = tile * kN + tile_x() * 4;
 #pragma unroll
-    for (int i = 0; i < kRows; ++i) {
-      const int row = row_of(i);
-      if (c.softcap > 0.f)
-        each_score(i, [&](float& x, int) { x = tanhf(x * (c.scale / c.softcap)) * (c.softcap * kLog2e); });
-      else if (c.alibi)
-        each_score(i, [&](float& x, int) { x *= c.scale * kLog2e; });
-      if (c.alibi) {
-        const int query = (block.row0 + row) / group, head = block.kv_head * group + (block.row0 + row) % group;
-        const float slope = c.alibi[head] * kLog2e;
-        const int away = query + block.shift - column;
-        each_score(i, [&](float& x, int at) { x -= slope * fabsf(static_cast<float>(away - at)); });
-      }
-      const uint32_t range = ranges[row], begin = block.begin + (range & 0xffff), end = block.end - (range >> 16);
-      const uint32_t from = column - begin, width = end - begin;
-      each_score(i, [&](float& x, int at) { x = from + at < width ? x : -INFINITY; });
-    }
+    for (int i = 0; i < kRows; ++i)
+      sm80_look<CudaMath>(c, block, ranges[row_of(i)], group, row_of(i), tile * kN + tile_x() * 4,
+                          [&](auto&& f) { each_score(i, f); });
   }
 
   // Weights exp2(s * factor - most * factor), to shared memory. A maximum is raised only when a weight would pass 2^8, and

@@ -66,11 +66,7 @@ inline const char* cuda_tile_why_not(const AttentionArgs& a, const Device& devic
   const AttentionCall c = attention_call(a);
   const int tile = cuda_tile(c, device);
   if (tile < 0) return "head_dim is more than 256, or the GPU has too little shared memory for it";
-  const int64_t most = (int64_t{1} << 31) - 1024;
-  if (a.rows * (a.heads / a.kv_heads) > most || a.max_kv > most || (a.cu_kv && a.page_size > most))
-    return "2^31 or more keys or queries of a kv head";
-  if (sm80_blocks(c, kCudaTiles[tile]) > most) return "more blocks than a grid has";
-  return nullptr;
+  return sm80_too_large(a, c, kCudaTiles[tile]);
 }
 
 // attention_cuda_tile.cu

@@ -78,27 +78,12 @@ struct Sm80Rows {
     }
   }
 
-  // What is more than a product: softcap and ALiBi, which leave scores in units of log2, and keys that a row does not see.
   __device__ __forceinline__ void look(const AttentionCall& c, const Sm80Block& block, const uint32_t* ranges,
                                        int group, int tile) {
-    const int column = tile * kN + threadIdx.x % 4 * 2;
 #pragma unroll
-    for (int r = 0; r < kRows; ++r) {
-      const int row = row_of(r);
-      if (c.softcap > 0.f)
-        each_score(r, [&](float& x, int) { x = CudaMathFast::tanh(x * (c.scale / c.softcap)) * (c.softcap * kLog2e); });
-      else if (c.alibi)
-        each_score(r, [&](float& x, int) { x *= c.scale * kLog2e; });
-      if (c.alibi) {
-        const int query = (block.row0 + row) / group, head = block.kv_head * group + (block.row0 + row) % group;
-        const float slope = c.alibi[head] * kLog2e;
-        const int away = query + block.shift - column;
-        each_score(r, [&](float& x, int at) { x -= slope * fabsf(static_cast<float>(away - at)); });
-      }
-      const uint32_t range = ranges[row], begin = block.begin + (range & 0xffff), end = block.end - (range >> 16);
-      const uint32_t from = column - begin, width = end - begin;
-      each_score(r, [&](float& x, int at) { x = from + at < width ? x : -INFINITY; });
-    }
+    for (int r = 0; r < kRows; ++r)
+      sm80_look<CudaMathFast>(c, block, ranges[row_of(r)], group, row_of(r), tile * kN + threadIdx.x % 4 * 2,
+                              [&](auto&& f) { each_score(r, f); });
   }
 
   // Weights exp2(s * factor - most * factor). A maximum is raised only when a weight would pass 2^8 = 2^(slack * factor),

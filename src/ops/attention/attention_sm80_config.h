@@ -69,6 +69,14 @@ EK_RULE Sm80Unit sm80_unit(uint32_t block, uint32_t tiles, uint32_t kv_heads, ui
   return {tiles - 1 - inside / heads, head + inside % heads, part};
 }
 
+// What a grid of tiles can't count.
+inline const char* sm80_too_large(const AttentionArgs& a, const AttentionCall& c, const Sm80Tile& tile) {
+  const int64_t most = (int64_t{1} << 31) - 1024;
+  if (a.rows * (a.heads / a.kv_heads) > most || a.max_kv > most || (a.cu_kv && a.page_size > most))
+    return "2^31 or more keys or queries of a kv head";
+  return sm80_blocks(c, tile) > most ? "more blocks than a grid has" : nullptr;
+}
+
 inline const char* sm80_why_not(const AttentionArgs& a, const Device& device) {
   if (a.T == EK_DTYPE_F32) return "the inputs are f32";
   if (a.head_dim % 8 || a.v_dim % 8) return "head_dim or v_dim is not a multiple of 8";
@@ -78,11 +86,7 @@ inline const char* sm80_why_not(const AttentionArgs& a, const Device& device) {
   const AttentionCall c = attention_call(a);
   const int tile = sm80_tile(c, device);
   if (tile < 0) return "head_dim is more than 512, or the GPU has too little shared memory for it";
-  const int64_t most = (int64_t{1} << 31) - 1024;
-  if (a.rows * (a.heads / a.kv_heads) > most || a.max_kv > most || (a.cu_kv && a.page_size > most))
-    return "2^31 or more keys or queries of a kv head";
-  if (sm80_blocks(c, kSm80Tiles[tile]) > most) return "more blocks than a grid has";
-  return nullptr;
+  return sm80_too_large(a, c, kSm80Tiles[tile]);
 }
 
 // The kernel for q, k, v and y of type T: attention_sm80_bf16.cu, attention_sm80_f16.cu.

@@ -135,6 +135,26 @@ __device__ __forceinline__ bool sm80_block(const AttentionCall& c, const Sm80Gri
   return true;
 }
 
+// What is more than a product for a row's scores, which each(f) gives to f(score, column from the first on): softcap and ALiBi,
+// which leave them in units of log2, and keys that the row does not see. M: whose tanh.
+template <class M, class E, class Each>
+__device__ __forceinline__ void sm80_look(const AttentionCall& c, const Sm80BlockOf<E>& block, uint32_t range,
+                                          int group, int row, int column, Each&& each) {
+  if (c.softcap > 0.f)
+    each([&](float& x, int) { x = M::tanh(x * (c.scale / c.softcap)) * (c.softcap * kLog2e); });
+  else if (c.alibi)
+    each([&](float& x, int) { x *= c.scale * kLog2e; });
+  if (c.alibi) {
+    const int query = (block.row0 + row) / group, head = block.kv_head * group + (block.row0 + row) % group;
+    const float slope = c.alibi[head] * kLog2e;
+    const int away = query + block.shift - column;
+    each([&](float& x, int at) { x -= slope * fabsf(static_cast<float>(away - at)); });
+  }
+  const uint32_t begin = block.begin + (range & 0xffff), end = block.end - (range >> 16);
+  const uint32_t from = column - begin, width = end - begin;
+  each([&](float& x, int at) { x = from + at < width ? x : -INFINITY; });
+}
+
 // f(row, token, head) for the rows of the block that exist, by one thread each.
 template <class Plan, class E, class F>
 __device__ __forceinline__ void sm80_each_row(const Sm80BlockOf<E>& block, int group, F&& f) {
