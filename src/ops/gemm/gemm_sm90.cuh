@@ -60,7 +60,7 @@ struct GemmSm90Tile {
   static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
   // Chunks that are stored together, in as few and as equal groups as the buffers allow; one by one where a warpgroup stores
   // beside the other's products.
-  static constexpr int kChunkGroups = kPlain && kPingpong ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
+  static constexpr int kChunkGroups = !kBoxes || (kPlain && kPingpong) ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = (kChunks + kChunkGroups - 1) / kChunkGroups;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
