@@ -2,7 +2,7 @@
 // attention_decode_sm90: TMA and mma.sync. Several blocks to an SM, each of four warps that multiply and one or two that load,
 // across items and without a stop, into one ring. All four have their keys of every tile.
 //   full[stage]: one arrival of each loading lane when its copies are in, and the bytes of boxes
-//   empty[stage]: 4 arrivals, one of each multiplying warp
+//   empty[stage]: one arrival of each multiplying lane
 // Few items: a cluster of blocks, or several, for each, whose blocks merge through their shared memory.
 // Every warp waits for every fill of a stage and the next fill waits for every warp, so nobody is ever a phase ahead of or
 // behind a barrier, whose parity would then lie.
@@ -219,8 +219,7 @@ class DecodeConsumer {
     return {tiles_ + stage_ * Plan::kStageBytes, scales_ + stage_ * 2 * Plan::kScaleBytes};
   }
   __device__ __forceinline__ void release() {
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(&ring_.empty[stage_]);
+    mbarrier_arrive(&ring_.empty[stage_]);
     if (++stage_ == Plan::kStages) stage_ = 0, parity_ ^= 1;
   }
 
@@ -304,7 +303,7 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
       const DecodeRing<Plan> ring(decode_sm90_smem);
       for (int i = 0; i < Plan::kStages; ++i) {
         mbarrier_init(&ring.full[i], 32 * maps.loaders);
-        mbarrier_init(&ring.empty[i], Plan::kWarps);
+        mbarrier_init(&ring.empty[i], Plan::kWarps * 32);
       }
       mbarrier_init(ring.arrived, 1);
       mbarrier_fence();
