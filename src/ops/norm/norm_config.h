@@ -79,7 +79,7 @@ constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, NormKind 
 }
 
 // layer_norm of many rows: blocks stay and have the next row under way while they work on one. 640 threads of an SM have 96
-// registers each, what two rows of four vectors take; in 80 they spill (4096x4096, one run: 18.2 us, in 80 registers 21.3, with blocks
+// registers each, what two rows of four vectors take; in 80 they spill (4096x4096: 18.2 us, in 80 registers 21.3, with blocks
 // that leave 19.1). Larger blocks would leave more of an SM empty.
 constexpr int kNormStayThreads = 640;
 constexpr int kNormStayBlock = 128;
