@@ -145,6 +145,19 @@ def check_all(module, **odd):
         module.record(stage, code, counts, hashes(stage), 1.0)
 
 
+def test_only_hazards_of_other_libraries_are_passed_over(gpu_check):
+    def report(kernel, shown=1, found=1, tests="3 passed in 1.50s"):
+        races = f"========= Error: Race reported between Read access at {kernel}+0xb00\n" * shown
+        plural = "" if shown == 1 else "s"
+        return f"{races}{tests}\nRACECHECK SUMMARY: {shown} hazard{plural} displayed ({found} errors, 0 warnings)\n"
+
+    assert gpu_check.others_hazards(report("nvjet_sm90_64x8"))
+    assert not gpu_check.others_hazards(report("void ek::gemm_sm90<ek::Tile>(ek::Params)"))
+    assert not gpu_check.others_hazards(report("nvjet_sm90_64x8") + report("void ek::softmax(float*)"))
+    assert not gpu_check.others_hazards(report("nvjet_sm90_64x8", shown=20, found=96))  # what is left out may be ours
+    assert not gpu_check.others_hazards(report("nvjet_sm90_64x8", tests="Segmentation fault"))
+
+
 def test_status_knows_never_run_checked_changed_and_failed(gpu_check, tmp_path, capsys):
     assert not gpu_check.status("h200")
     assert "never run" in capsys.readouterr().out
