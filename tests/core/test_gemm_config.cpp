@@ -85,6 +85,9 @@ void schedules() {
           GemmSchedule s(rows, cols, 2, k_blocks);
           s.workers = workers;
           every_tile_once(s);
+          GemmSchedule turned = s;
+          turned.walk_across();
+          every_tile_once(turned);
           every_block_once(s);
           for (int streamed : {1, s.tiles() / 2, s.tiles()}) {
             s.streamed = streamed;
@@ -212,7 +215,8 @@ void every_tile_tested() {
       {30, 34000, 64},   {60, 28672, 64},   {60, 34000, 64},   {392, 1032, 1032},  {520, 3584, 520},  {392, 1544, 2056},
       {1160, 2112, 520}, {1288, 2112, 264}, {2056, 1544, 520}, {2056, 1544, 200},  {2056, 2112, 520}, {776, 3080, 72},
       {72, 28000, 520},  {520, 4304, 1032}, {392, 3848, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520},
-      {152, 3912, 3176}, {72, 72, 6152},    {536, 3680, 72},   {392, 3720, 264},   {60, 1032, 2056},  {904, 3592, 72}};
+      {152, 3912, 3176}, {72, 72, 6152},    {536, 3680, 72},   {392, 3720, 264},   {60, 1032, 2056},  {904, 3592, 72},
+      {1544, 2568, 72}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;

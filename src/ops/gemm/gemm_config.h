@@ -44,6 +44,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
     {"turned 128x216", 128, 216, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
+    {"turned 192x208", 192, 208, GemmGroups::kCols, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
@@ -58,7 +59,7 @@ static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].
 // The largest are built for plain results where those are told apart: with an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  return along_k ? finish == GemmFinish::kPlain || t.rows * t.cols <= 128 * 240 : t.every_layout;
+  return along_k ? finish == GemmFinish::kPlain || t.turned || t.rows * t.cols <= 128 * 240 : t.every_layout;
 }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
@@ -197,6 +198,9 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   plan.schedule = GemmSchedule(gemm_ceil(t.turned ? c.n : c.m, t.rows * share_rows),
                                gemm_ceil(t.turned ? c.m : c.n, t.cols * share_cols), c.batch, gemm_ceil(c.k, 64));
   GemmSchedule& s = plan.schedule;
+  // Blocks whose numbers differ by eight are often neighbours (docs/measured-facts.md). They have the same tile of the operand
+  // that a cluster does not share.
+  if (t.share == GemmShare::kA) s.walk_across();
   // Large clusters do not fill the parts of the GPU that they must lie in: 15 of eight blocks were on an H200's 132 SMs.
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;

@@ -17,6 +17,7 @@ struct GemmSchedule {
           batch = 0;  // tiles; those of blocks that share operands count as one
   int32_t k_blocks = 0;
   int32_t group = 0;     // rows of tiles that are walked together, column by column: their operands stay in L2
+  bool across = false;   // columns of tiles instead, row by row
   int32_t streamed = 0;  // tiles that are cut along k
   int32_t workers = 0;
   int32_t split = 1;
@@ -30,12 +31,18 @@ struct GemmSchedule {
         batch(static_cast<int32_t>(batch_)),
         k_blocks(static_cast<int32_t>(k_blocks_)),
         group(rows_ < 8 ? rows : 8) {}
+  void walk_across() {
+    across = true;
+    group = cols < 8 ? cols : 8;
+  }
+  EK_HOST_DEVICE int32_t grouped() const { return across ? cols : rows; }
+  EK_HOST_DEVICE int32_t others() const { return across ? rows : cols; }
   // Once all else is decided; before that it would only take time.
   void divide_by_hand() {
     per_matrix = Divider(int64_t{rows} * cols);
-    per_group = Divider(int64_t{group} * cols);
+    per_group = Divider(int64_t{group} * others());
     in_group = Divider(group);
-    in_last = Divider(rows % group ? rows % group : group);
+    in_last = Divider(grouped() % group ? grouped() % group : group);
     by_split = Divider(split);
   }
 
@@ -63,11 +70,12 @@ EK_HOST_DEVICE GemmTile gemm_tile(const GemmSchedule& s, int32_t index) {
   GemmTile tile;
   tile.batch = s.per_matrix.divide(index);
   index -= tile.batch * (s.rows * s.cols);
-  const int32_t group = s.per_group.divide(index), first = group * s.group;
-  index -= group * (s.group * s.cols);
-  const bool last = s.rows - first < s.group;
-  tile.col = last ? s.in_last.divide(index) : s.in_group.divide(index);
-  tile.row = first + index - tile.col * (last ? s.rows - first : s.group);
+  const int32_t group = s.per_group.divide(index), first = group * s.group, left = s.grouped() - first;
+  index -= group * (s.group * s.others());
+  const int32_t other = left < s.group ? s.in_last.divide(index) : s.in_group.divide(index);
+  const int32_t own = first + index - other * (left < s.group ? left : s.group);
+  tile.row = s.across ? other : own;
+  tile.col = s.across ? own : other;
   return tile;
 }
 

@@ -41,10 +41,11 @@ struct GemmSm90Tile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
-  static constexpr int kChunkCols = kWgCols % 64 == 0 || (kWgCols > 64 && kWgCols % 32) ? 64 : 32;
+  static constexpr int kChunkCols = kWgCols % 64 == 0 || (kWgCols > 128 && kWgCols % 32) ? 64 : 32;
+  static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
-  static constexpr int kChunks = kBoxes ? kWgRows / 64 * ((kWgCols + kChunkCols - 1) / kChunkCols) : 1;
+  static constexpr int kChunks = kBoxes ? kWgRows / 64 * kAcross : 1;
   static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kWgCols <= 240 ? kChunkCols : 32;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
   static constexpr int kUnit = kBoxes ? 1024 : 128;  // the swizzle of boxes counts from multiples of 1024
@@ -59,13 +60,14 @@ struct GemmSm90Tile {
   static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
   static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
   // Chunks that are stored together, in as few and as equal groups as the buffers allow; one by one where a warpgroup stores
-  // beside the other's products.
+  // beside the other's products; two by two where they overlap.
+  static constexpr bool kOverlap = kBoxes && kWgCols % kChunkCols;
   static constexpr int kChunkGroups = !kBoxes || (kPlain && kPingpong) ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
-  static constexpr int kGroup = (kChunks + kChunkGroups - 1) / kChunkGroups;
+  static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
-  static_assert(!kBoxes || kWgCols % kChunkCols == 0 || kGroup > 1, "chunks that overlap are stored together");
+  static_assert(!kOverlap || kAcross % 2 == 0, "chunks that overlap are stored together");
   static_assert(kStages * kStageBytes >= (kTurned                                    ? kGemmSwapRingBytes
                                           : !kPingpong && kRows * kCols <= 128 * 128 ? kGemmRingBytes
                                                                                      : 0),

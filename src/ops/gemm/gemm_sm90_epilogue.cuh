@@ -181,7 +181,7 @@ class GemmSm90Epilogue {
   // A turned chunk is 64 of the caller's columns by kChunkCols of its rows. Stores leave a group at a time: fence and barrier
   // take longer than a chunk.
 
-  static constexpr int kChunkCols = Tile::kChunkCols, kAcross = (kCols + kChunkCols - 1) / kChunkCols;
+  static constexpr int kChunkCols = Tile::kChunkCols, kAcross = Tile::kAcross;
   static constexpr int kChunks = Tile::kChunks, kBuffers = Tile::kBuffers, kGroup = Tile::kGroup;
 
   // The first column of the i-th of the chunks, of kWide columns each, that cover a row. Where they do not divide it the second
