@@ -40,14 +40,14 @@ TILES = [
     (392, 1544, 2056), (1160, 2112, 520), (1288, 2112, 264), (2056, 1544, 520), (2056, 1544, 200), (2056, 2112, 520),
     (776, 3080, 72), (72, 28000, 520), (520, 4304, 1032), (392, 3848, 200), (1024, 4096, 4104), (5, 34000, 520), (60, 34000, 520),
     (152, 3912, 3176), (72, 72, 6152), (536, 3680, 72), (392, 3720, 264), (60, 1032, 2056), (904, 3592, 72),
-    (1544, 2568, 72),
+    (1544, 2568, 72), (520, 4232, 72),
 ]  # fmt: skip
 # Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
 PROBES = [
     {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 5128), "strides": "columns:b", "presence": ()},
 ]  # fmt: skip
 OTHERS = [(392, 1152, 264), (392, 3336, 200), (392, 4232, 72)]  # the same for the other layouts
-OVERLAPPING = [(904, 3592, 72), (776, 3080, 72), (1544, 2568, 72)]  # tiles that store some columns twice
+OVERLAPPING = [(904, 3592, 72), (776, 3080, 72), (1544, 2568, 72), (520, 4232, 72)]  # tiles that store some columns twice
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 
 

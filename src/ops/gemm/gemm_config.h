@@ -49,6 +49,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
     {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
+    {"128x208", 128, 208, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
