@@ -9,13 +9,14 @@
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <utility>
 #include <vector>
 
 namespace {
 
 // The driver queues about 1024 launches before it makes the caller wait; each batch ends far below that.
 constexpr int kBatch = 256;
-constexpr int kBatches = 200;
+constexpr int kBatches = 400;
 
 void check(cudaError_t error, const char* what) {
   if (error == cudaSuccess) return;
@@ -51,19 +52,24 @@ __global__ void read_kernel(const int4* data, size_t count, int* out) {
   if (sum == 0x12345678) *out = sum;  // never, but the compiler can't know
 }
 
-// Median over batches of the host nanoseconds of one call.
-template <class F>
-double nanoseconds(cudaStream_t stream, F&& call) {
+// Host nanoseconds of one call of each kind, medians over batches that take turns: the clock of the core moves by more than
+// what is to be measured.
+template <class F, class G>
+std::pair<double, double> nanoseconds(cudaStream_t stream, F&& first, G&& second) {
   using clock = std::chrono::steady_clock;
-  std::vector<double> samples;
-  for (int b = 0; b < kBatches; ++b) {
+  const auto batch = [&](auto&& call) {
     const auto start = clock::now();
     for (int i = 0; i < kBatch; ++i) call();
     const std::chrono::duration<double, std::nano> taken = clock::now() - start;
     check(cudaStreamSynchronize(stream), "synchronize");
-    if (b >= kBatches / 10) samples.push_back(taken.count() / kBatch);
+    return taken.count() / kBatch;
+  };
+  std::vector<double> one, two;
+  for (int b = 0; b < kBatches; ++b) {
+    const double x = batch(first), y = batch(second);
+    if (b >= kBatches / 10) one.push_back(x), two.push_back(y);
   }
-  return median(samples);
+  return {median(one), median(two)};
 }
 
 double read_tb_s(cudaStream_t stream) {
@@ -121,12 +127,7 @@ int main() {
   const auto bare = [&] { check(cudaLaunchKernelEx(&config, empty_kernel, static_cast<const void*>(data)), "launch"); };
   const auto call = [&] { check(ek_rms_norm(context, &args), "ek_rms_norm", ek_context_error(context)); };
 
-  // Twice in turn, the better of each: the clock of the core settles during the first.
-  double bare_ns = 1e9, call_ns = 1e9;
-  for (int i = 0; i < 2; ++i) {
-    bare_ns = std::min(bare_ns, nanoseconds(stream, bare));
-    call_ns = std::min(call_ns, nanoseconds(stream, call));
-  }
+  const auto [bare_ns, call_ns] = nanoseconds(stream, bare, call);
   std::printf("{\"bare_launch_ns\": %.0f, \"rms_norm_ns\": %.0f, \"read_tb_s\": %.3f}\n", bare_ns, call_ns,
               read_tb_s(stream));
   ek_context_destroy(context);
