@@ -248,6 +248,13 @@ void every_tile_tested() {
     for (int tile = 0; tile < kGemmSwapCount; ++tile)
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kFull : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
+  // Those that are run in place because their chunks overlap (OVERLAPPING) do.
+  constexpr int64_t kOverlapping[][3] = {{904, 3592, 72}, {776, 3080, 72}};
+  for (const auto& size : kOverlapping) {
+    GemmCall c = linear(size[0], size[1], size[2]);
+    c.c = c.d, c.beta = 1;
+    CHECK(kGemmTiles[gemm_sm90_plan(c, device).tile].cols % 32 != 0);
+  }
   constexpr int64_t kOthers[][3] = {{392, 1152, 264}, {392, 3336, 200}, {392, 4232, 72}};
   bool seen[kGemmTileCount] = {};
   for (const auto& size : kOthers) {
