@@ -249,7 +249,7 @@ void every_tile_tested() {
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kFull : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
   // Those that are run in place because their chunks overlap (OVERLAPPING) do.
-  constexpr int64_t kOverlapping[][3] = {{904, 3592, 72}, {776, 3080, 72}};
+  constexpr int64_t kOverlapping[][3] = {{904, 3592, 72}, {776, 3336, 72}, {1544, 2568, 72}, {520, 4232, 72}};
   for (const auto& size : kOverlapping) {
     GemmCall c = linear(size[0], size[1], size[2]);
     c.c = c.d, c.beta = 1;

@@ -356,13 +356,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBounds)
   places = reinterpret_cast<int64_t*>(states + Plan::kM);
   own.divide(c.sinks, block, grid.group, grid.factor, states);
   __syncthreads();
-  sm80_each_row<Plan>(block, grid.group, [&](int row, int64_t token, int head) {
-    places[row] = rows.offset(1, token) + head * c.y.stride[c.lead];
-    const float2 state = states[row];
-    if (c.lse.data && block.part == 0)
-      static_cast<float*>(c.lse.data)[rows.offset(2, token) + head * c.lse.stride[c.lead]] =
-          state.y == 0.f ? -INFINITY : (state.x + log2f(state.y)) * kLn2;
-  });
+  sm80_finish_rows<Plan>(c, block, grid.group, rows, states, places);
   __syncthreads();
 #pragma unroll
   for (int i = 0; i < Plan::kRows; ++i) {

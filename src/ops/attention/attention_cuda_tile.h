@@ -60,9 +60,7 @@ inline int cuda_tile(const AttentionCall& c, const Device& device) {
 inline const char* cuda_tile_why_not(const AttentionArgs& a, const Device& device) {
   if (a.T != EK_DTYPE_F32) return "the inputs are not f32";
   if (a.head_dim % 4 || a.v_dim % 4) return "head_dim or v_dim is not a multiple of 4";
-  if (!rows_aligned(a.q, a.lead + 1, 16) || !rows_aligned(a.k, 3, 16) || !rows_aligned(a.v, 3, 16) ||
-      !rows_aligned(a.y, a.lead + 1, 16))
-    return "rows of q, k, v or y are not on 16-byte boundaries";
+  if (const char* why = sm80_not_aligned(a)) return why;
   const AttentionCall c = attention_call(a);
   const int tile = cuda_tile(c, device);
   if (tile < 0) return "head_dim is more than 256, or the GPU has too little shared memory for it";

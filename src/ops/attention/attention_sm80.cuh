@@ -258,13 +258,7 @@ __global__ void __launch_bounds__(Plan::kThreads, Plan::kBlocks)
     places = reinterpret_cast<int64_t*>(states + Plan::kM);
     own.put(c.sinks, block, group, factor, smem, states);
     __syncthreads();
-    sm80_each_row<Plan>(block, group, [&](int row, int64_t token, int head) {
-      places[row] = rows.offset(1, token) + head * c.y.stride[c.lead];
-      const float2 state = states[row];
-      if (c.lse.data && block.part == 0)
-        static_cast<float*>(c.lse.data)[rows.offset(2, token) + head * c.lse.stride[c.lead]] =
-            state.y == 0.f ? -INFINITY : (state.x + log2f(state.y)) * kLn2;
-    });
+    sm80_finish_rows<Plan>(c, block, group, rows, states, places);
     __syncthreads();
     using Share = Sm80Share<Plan::kV, Plan::kThreads>;
 #pragma unroll 2

@@ -69,6 +69,11 @@ EK_RULE Sm80Unit sm80_unit(uint32_t block, uint32_t tiles, uint32_t kv_heads, ui
   return {tiles - 1 - inside / heads, head + inside % heads, part};
 }
 
+inline const char* sm80_not_aligned(const AttentionArgs& a) {
+  const bool aligned = rows_aligned(a.q, a.lead + 1, 16) && rows_aligned(a.k, 3, 16) && rows_aligned(a.v, 3, 16) &&
+                       rows_aligned(a.y, a.lead + 1, 16);
+  return aligned ? nullptr : "rows of q, k, v or y are not on 16-byte boundaries";
+}
 // What a grid of tiles can't count.
 inline const char* sm80_too_large(const AttentionArgs& a, const AttentionCall& c, const Sm80Tile& tile) {
   const int64_t most = (int64_t{1} << 31) - 1024;
@@ -80,9 +85,7 @@ inline const char* sm80_too_large(const AttentionArgs& a, const AttentionCall& c
 inline const char* sm80_why_not(const AttentionArgs& a, const Device& device) {
   if (a.T == EK_DTYPE_F32) return "the inputs are f32";
   if (a.head_dim % 8 || a.v_dim % 8) return "head_dim or v_dim is not a multiple of 8";
-  if (!rows_aligned(a.q, a.lead + 1, 16) || !rows_aligned(a.k, 3, 16) || !rows_aligned(a.v, 3, 16) ||
-      !rows_aligned(a.y, a.lead + 1, 16))
-    return "rows of q, k, v or y are not on 16-byte boundaries";
+  if (const char* why = sm80_not_aligned(a)) return why;
   const AttentionCall c = attention_call(a);
   const int tile = sm80_tile(c, device);
   if (tile < 0) return "head_dim is more than 512, or the GPU has too little shared memory for it";

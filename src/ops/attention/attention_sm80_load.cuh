@@ -165,6 +165,19 @@ __device__ __forceinline__ void sm80_each_row(const Sm80BlockOf<E>& block, int g
   }
 }
 
+// Where each row of y begins, and its lse, from the rows' states: the base of their weights and the sum of those.
+template <class Plan, class E, class Rows>
+__device__ __forceinline__ void sm80_finish_rows(const AttentionCall& c, const Sm80BlockOf<E>& block, int group,
+                                                 const Rows& rows, const float2* states, int64_t* places) {
+  sm80_each_row<Plan>(block, group, [&](int row, int64_t token, int head) {
+    places[row] = rows.offset(1, token) + head * c.y.stride[c.lead];
+    const float2 state = states[row];
+    if (c.lse.data && block.part == 0)
+      static_cast<float*>(c.lse.data)[rows.offset(2, token) + head * c.lse.stride[c.lead]] =
+          state.y == 0.f ? -INFINITY : (state.x + log2f(state.y)) * kLn2;
+  });
+}
+
 // A thread's share of a tile: 16 bytes of every 128 of every kHop-th row, always at the same place in them.
 template <int kDim, int kThreads>
 struct Sm80Share {
