@@ -43,9 +43,11 @@ bool make_tensor_map(const TensorBox& box, CUtensorMap* map_out) {
                                  stride(box.size_w, box.stride_w)};
   const cuuint32_t extent[4] = {static_cast<cuuint32_t>(box.box_x), static_cast<cuuint32_t>(box.box_y), 1, 1};
   const cuuint32_t steps[4] = {1, 1, 1, 1};
+  // Rows that begin off L2's lines of 128 bytes ask for more of them as it is.
+  const bool neighbours = !box.once && box.stride_y * bytes % 128 == 0;
   return encode(map_out, type, box.size_w ? 4 : 3, const_cast<void*>(box.data), sizes, strides, extent, steps,
                 CU_TENSOR_MAP_INTERLEAVE_NONE, swizzle_of(box.box_x * bytes),
-                box.once ? CU_TENSOR_MAP_L2_PROMOTION_L2_128B : CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+                neighbours ? CU_TENSOR_MAP_L2_PROMOTION_L2_256B : CU_TENSOR_MAP_L2_PROMOTION_L2_128B,
                 CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE) == CUDA_SUCCESS;
 }
 

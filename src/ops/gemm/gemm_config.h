@@ -45,7 +45,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
     {"turned 128x216", 128, 216, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 192x208", 192, 208, GemmGroups::kCols, GemmShare::kA, true, 0.85f, false},
-    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.70f, false},
+    {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.80f, false},
     {"turned 64x128, eights", 64, 128, GemmGroups::kTurns, GemmShare::kBoth, true, 0.85f, false},
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
     {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
@@ -174,7 +174,7 @@ constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by 
 constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
 constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
-constexpr float kGemmOddLines = 2.1f;           // times as many where rows begin off its lines
+constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
 constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
