@@ -132,10 +132,10 @@ void places() {
   }
 }
 
-void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster, int blocks_per_sm) {
+void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster) {
   const GemmSchedule& s = plan.schedule;
   CHECK(s.workers >= 1 && s.split >= 1 && s.split <= 8);
-  CHECK(s.workers * cluster * s.split <= (s.split > 1 ? 2 : 1) * blocks_per_sm * device.processors);
+  CHECK(s.workers * cluster * s.split <= device.processors);
   CHECK(s.split <= s.k_blocks);
   CHECK(s.streamed <= s.tiles());
   if (s.streamed) CHECK(s.streamed_blocks() >= s.workers && s.streamed * cluster * 2 <= kCounters);
@@ -152,19 +152,22 @@ void plans() {
         const GemmPlan plan = gemm_sm90_plan(c, device);
         CHECK(plan.tile >= 0 && plan.schedule.split == 1 && plan.schedule.streamed == 0);
         const GemmTileInfo& t = kGemmTiles[plan.tile];
-        check_plan(plan, device, t.rows, t.cols, gemm_sharing(t.share), 1);
+        check_plan(plan, device, t.rows, t.cols, gemm_sharing(t.share));
         const GemmPlan split = gemm_sm90_split_plan(c, device);
         if (split.tile >= 0) {
           const GemmTileInfo& u = kGemmTiles[split.tile];
           CHECK(split.schedule.split > 1 && split.schedule.streamed == 0);
-          check_plan(split, device, u.rows, u.cols, gemm_sharing(u.share), 1);
+          check_plan(split, device, u.rows, u.cols, gemm_sharing(u.share));
         }
-        if (m <= 64) {
-          const GemmPlan swap = gemm_sm90_swap_plan(c, device);
+        for (const bool constant : {false, true}) {
+          if (m > 64) continue;
+          GemmCall few = c;
+          few.constant_b = constant;
+          const GemmPlan swap = gemm_sm90_swap_plan(few, device);
           const GemmSwapTile& v = kGemmSwapTiles[swap.tile];
           CHECK(v.m() >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
           CHECK(swap.schedule.split == 1 || v.rows == 128);
-          check_plan(swap, device, v.rows, v.cols, gemm_sharing(v.share), v.blocks);
+          check_plan(swap, device, v.rows, v.cols, gemm_sharing(v.share));
         }
       }
 }
@@ -175,7 +178,7 @@ void choices() {
   CHECK(kGemmTiles[gemm_sm90_plan(linear(8192, 8192, 8192), device).tile].cols >= 128);
   CHECK(gemm_sm90_plan(linear(1024, 1024, 1024), device).schedule.workers >= 64);
   CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
-  CHECK(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split > 1);
+  CHECK_EQ(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split, 3);
   const auto tile = [&](int64_t m, int64_t n, int64_t k) {
     return kGemmTiles[gemm_sm90_plan(linear(m, n, k), device).tile].name;
   };
@@ -194,17 +197,27 @@ void choices() {
   CHECK_TEXT(tile(2187, 1152, 4304), "turned 128x160");
   CHECK_TEXT(tile(4374, 1152, 4304), "turned 192x208");
   CHECK_TEXT(tile(9477, 1152, 4304), "turned 128x216");
-  // One wave of tiles as high as that takes.
-  const auto height = [&](int64_t m, int64_t n, int64_t k) {
-    return kGemmSwapTiles[gemm_sm90_swap_plan(linear(m, n, k), device).tile].rows;
-  };
-  CHECK_EQ(height(16, 4096, 1024), 64);
-  CHECK_EQ(height(64, 8192, 8192), 64);
-  CHECK_EQ(height(16, 24576, 1536), 192);
-  CHECK_EQ(height(64, 28672, 4096), 256);
-  CHECK_EQ(height(8, 28672, 4096), 128);
-  CHECK_EQ(height(32, 10240, 8192), 192);
-  CHECK(kGemmSwapTiles[gemm_sm90_swap_plan(linear(64, 4096, 4096), device).tile].share == GemmShare::kA);
+  // Few rows. k cut where that fits; else one wave of tiles as high as that takes, or a stream.
+  for (const bool constant : {false, true}) {
+    const auto plan = [&](int64_t m, int64_t n, int64_t k) {
+      GemmCall c = linear(m, n, k);
+      c.constant_b = constant;
+      return gemm_sm90_swap_plan(c, device);
+    };
+    const auto height = [&](int64_t m, int64_t n, int64_t k) { return kGemmSwapTiles[plan(m, n, k).tile].rows; };
+    CHECK_EQ(plan(8, 1024, 2048).schedule.split, 8);
+    CHECK_EQ(plan(16, 3584, 4096).schedule.split, 4);
+    CHECK_EQ(plan(16, 8192, 8192).schedule.split, 2);
+    CHECK_EQ(height(16, 24576, 1536), 192);
+    CHECK_EQ(height(16, 16384, 2048), 128);
+    CHECK_EQ(plan(16, 16384, 2048).schedule.streamed, 0);
+    CHECK_EQ(height(64, 28672, 4096), constant ? 128 : 256);
+    CHECK_EQ(height(32, 10240, 8192), constant ? 128 : 192);
+    CHECK_EQ(plan(32, 10240, 8192).schedule.streamed, constant ? 80 : 0);
+    CHECK_EQ(plan(32, 57344, 8192).schedule.streamed, 448);
+    CHECK(kGemmSwapTiles[plan(64, 4096, 4096).tile].share == GemmShare::kA);
+    CHECK_EQ(height(64, 4096, 1024), 64);
+  }
 }
 
 // The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
@@ -212,18 +225,20 @@ void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
       {72, 72, 1032},    {72, 72, 5128},    {392, 1152, 5128}, {136, 4304, 72},    {136, 4304, 520},  {392, 4232, 72},
       {5, 4104, 64},     {5, 12288, 64},    {13, 4104, 64},    {13, 12288, 136},   {30, 4104, 64},    {60, 4104, 64},
-      {60, 5000, 64},    {30, 18000, 64},   {5, 34000, 64},    {13, 34000, 64},    {60, 18000, 64},   {30, 28672, 64},
+      {60, 4104, 1096},  {30, 18000, 64},   {5, 32000, 64},    {13, 32000, 64},    {60, 18000, 64},   {30, 28672, 64},
       {30, 34000, 64},   {60, 28672, 64},   {60, 34000, 64},   {392, 1032, 1032},  {520, 3584, 520},  {392, 1544, 2056},
       {1160, 2112, 520}, {1288, 2112, 264}, {2056, 1544, 520}, {2056, 1544, 200},  {2056, 2112, 520}, {776, 3592, 72},
       {72, 28000, 520},  {520, 4304, 1032}, {392, 4104, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520},
       {152, 3912, 3176}, {72, 72, 6152},    {536, 3680, 72},   {392, 3720, 264},   {60, 1032, 2056},  {904, 3592, 72},
-      {1928, 2312, 72},  {648, 4232, 72},   {1032, 2824, 72}};
+      {1928, 2312, 72},  {648, 4232, 72},   {1032, 2824, 72},  {136, 2120, 72},    {13, 8712, 3080}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
+    bool few = false;
     for (const auto& size : kSizes) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
+      c.constant_b = !full;  // as in `tiles` of the tests of gemm
       const GemmTileInfo& t = kGemmTiles[gemm_sm90_plan(c, device).tile];
       seen[&t - kGemmTiles] = true;
       // An epilogue whose chunks are outside of n in turn: two next to each other, and two below them.
@@ -238,8 +253,10 @@ void every_tile_tested() {
       // Streamed tiles with so many k blocks that some begin in one block of the grid and end in the next.
       const GemmSchedule& s = plan.schedule;
       cut |= s.streamed && s.k_blocks > 1 && int64_t{s.rows} * s.cols * s.batch % s.workers;
+      few |= s.streamed && s.streamed < s.workers;
     }
     CHECK(cut);
+    CHECK_EQ(few, !full);
     CHECK(tail || !full);
     for (int tile = 0; tile < kGemmTileCount; ++tile) {
       if (!gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain)) continue;

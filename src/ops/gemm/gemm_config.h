@@ -68,32 +68,29 @@ constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
   return t.groups != GemmGroups::kTurns && !t.turned && t.rows * t.cols <= 128 * 128;
 }
 
-// The tiles of products with few rows: so many of n, by so many of m, turned. Those with room for a second block on an SM
-// leave it to the next kernel, which starts while this one ends.
+// The tiles of products with few rows: so many of n, by so many of m, turned.
 struct GemmSwapTile {
   int rows, cols;
   GemmGroups groups;
-  int blocks;
   GemmShare share = GemmShare::kNone;
   constexpr int m() const { return cols * gemm_share_cols(share); }  // rows of a that blocks which share b take
 };
 constexpr GemmSwapTile kGemmSwapTiles[] = {
-    {64, 8, GemmGroups::kTurns, 2},
-    {128, 8, GemmGroups::kRows, 2},
-    {192, 8, GemmGroups::kTurns, 1},
-    {64, 16, GemmGroups::kTurns, 2},
-    {128, 16, GemmGroups::kRows, 2},
-    {192, 16, GemmGroups::kTurns, 1},
-    {64, 32, GemmGroups::kTurns, 2},
-    {128, 32, GemmGroups::kRows, 1},
-    {192, 32, GemmGroups::kTurns, 1},
-    {256, 32, GemmGroups::kRows, 1},
-    {64, 64, GemmGroups::kTurns, 1},
-    {128, 64, GemmGroups::kRows, 1},
-    {192, 64, GemmGroups::kTurns, 1},
-    {256, 64, GemmGroups::kRows, 1},
-    {64, 32, GemmGroups::kTurns, 1, GemmShare::kA},
-    {128, 32, GemmGroups::kRows, 1, GemmShare::kA},
+    {128, 8, GemmGroups::kRows},
+    {192, 8, GemmGroups::kTurns},
+    {256, 8, GemmGroups::kRows},
+    {128, 16, GemmGroups::kRows},
+    {192, 16, GemmGroups::kTurns},
+    {256, 16, GemmGroups::kRows},
+    {128, 32, GemmGroups::kRows},
+    {192, 32, GemmGroups::kTurns},
+    {256, 32, GemmGroups::kRows},
+    {64, 64, GemmGroups::kTurns},
+    {128, 64, GemmGroups::kRows},
+    {192, 64, GemmGroups::kTurns},
+    {256, 64, GemmGroups::kRows},
+    {64, 32, GemmGroups::kTurns, GemmShare::kA},
+    {128, 32, GemmGroups::kRows, GemmShare::kA},
 };
 constexpr int kGemmSwapCount = sizeof(kGemmSwapTiles) / sizeof(kGemmSwapTiles[0]);
 constexpr int kGemmSwapMaxM = 64;
@@ -106,7 +103,8 @@ constexpr bool gemm_swap_tile_built(int tile, bool trans_b, GemmFinish finish) {
 }
 
 struct GemmPlan {
-  int tile = -1;  // of kGemmTiles, or of kGemmSwapTiles
+  int tile = -1;   // of kGemmTiles, or of kGemmSwapTiles
+  int stages = 0;  // of the ring, for few rows; 0: all that there are
   GemmSchedule schedule;
   float cycles = 0;  // predicted
 };
@@ -183,6 +181,7 @@ constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
+constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with more some blocks get theirs late
 
 inline float gemm_store_cycles(const GemmCall& c) {
   if (c.act != EK_ACTIVATION_NONE || c.gated) return kGemmActCycles;
@@ -279,28 +278,29 @@ inline bool gemm_sm90_splits(const GemmCall& c, const Device& device) {
 // How the result of a product with few rows leaves: those of up to 16 are too small for a box.
 inline GemmFinish gemm_swap_finish(const GemmCall& c) { return c.m > 16 ? gemm_finish(c) : GemmFinish::kFull; }
 
-// Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once: tiles
-// whose number is a little less than that of the SMs, or else tiles of 128 with k split. Kernels that overlap (PDL) want
-// room for two of them: then tiles of 192 that fill half of the SMs are better than those of 128 that fill more.
+// Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once. Tiles of
+// 128 whose k is cut for a cluster; those of which that would be too many as whole ones in one wave, or streamed.
+// A constant b says that kernels overlap (PDL): their first loads then hide what the pieces of a stream cost. That is not
+// asked of the context: bits must not depend on it (docs/measured-facts.md).
 inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const GemmFinish finish = gemm_swap_finish(c);
-  const int64_t processors = device.processors;
+  const int64_t processors = device.processors, k_blocks = gemm_ceil(c.k, 64);
   int m = 8;
   while (m < c.m && m < kGemmSwapMaxM) m *= 2;
   const int64_t others = gemm_ceil(c.m, m) * c.batch;  // 1, but for batches
   const auto tiles_of = [&](int height) { return gemm_ceil(c.n, height) * others; };
-  int rows = 128;
-  for (int height : {64, 192, 256}) {
+  const bool cut = tiles_of(128) * 2 <= processors, short_k = k_blocks <= 16, streams = c.constant_b && k_blocks >= 48;
+  // 64 rows of a as two blocks that share b, where that fills the SMs; so few that k is better cut, in twice the height.
+  const bool pairs = m == 64 && !short_k && tiles_of(64) * 2 <= processors;
+  const bool low =
+      m == 64 && tiles_of(64) <= processors && (short_k || (k_blocks <= 64 && tiles_of(64) * 10 >= processors * 7));
+  int rows = low || (pairs && tiles_of(64) * 8 > processors * 3) ? 64 : 128;
+  for (int height : {192, 256}) {
     const int64_t tiles = tiles_of(height);
-    const bool one_wave = tiles <= processors && (tiles * 10 >= processors * 7 || (height == 64 && c.k <= 1024));
-    if (one_wave && rows == 128) rows = height;
+    const bool one_wave = tiles <= processors && tiles * 20 >= processors * (streams ? 19 : 14);
+    if (rows == 128 && !cut && one_wave) rows = height;
   }
-  if (rows == 128 && tiles_of(128) * 2 > processors && tiles_of(192) * 2 <= processors) rows = 192;
-  // 64 rows of a as two blocks that share b, where that fills the SMs.
-  const bool pairs = m == 64 && tiles_of(64) * 2 <= processors;
-  // So few tiles that k is better cut, for pairs of twice the height.
-  const bool cut = pairs && tiles_of(64) * 8 <= processors * 3 && c.k >= 16 * 64;
-  if (pairs) rows = cut ? 128 : 64;
+  if (rows == 128 && !cut && !streams && tiles_of(192) * 2 <= processors) rows = 192;
   GemmPlan plan;
   for (int tile = 0; tile < kGemmSwapCount; ++tile) {
     const GemmSwapTile& t = kGemmSwapTiles[tile];
@@ -309,21 +309,28 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
     if (wanted || (t.rows == 128 && plan.tile < 0)) plan.tile = tile;
   }
   const GemmSwapTile& t = kGemmSwapTiles[plan.tile];
-  plan.schedule = GemmSchedule(gemm_ceil(c.n, t.rows), gemm_ceil(c.m, m), c.batch, gemm_ceil(c.k, 64));
+  plan.schedule = GemmSchedule(gemm_ceil(c.n, t.rows), gemm_ceil(c.m, m), c.batch, k_blocks);
   GemmSchedule& s = plan.schedule;
-  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors * t.blocks / gemm_sharing(t.share);
-  s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
-  if (t.groups == GemmGroups::kTurns) return plan;
-  // Two blocks of the narrow tiles fit on an SM. Measured best: three blocks for two SMs; of the wide ones three for four,
-  // but no more than two parts of a long k.
   const int sharing = gemm_sharing(t.share);
-  const int64_t fill = sharing > 1 ? processors : t.blocks == 2 ? processors * 3 / 2 : processors * 3 / 4;
-  const int most = t.blocks == 1 && s.k_blocks > 128 && tiles * 5 > processors ? 2 : kGemmMaxSplit / sharing;
-  while (t.rows == 128 && s.split < most && tiles * sharing * (s.split + 1) <= fill &&
-         s.k_blocks / (s.split + 1) >= 4 && s.split * 128 * t.cols * 4 <= kGemmSwapRingBytes)
-    ++s.split;
-  if (tiles > room && tiles * s.k_blocks < 0x7fffffff && tiles * 2 <= kCounters)
+  const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors / sharing;
+  s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+  if (t.rows != 128) return plan;
+  // Clusters of more than two do not fill the parts of the GPU that they must lie in, and large ones take long to join.
+  const auto fits = [&](int split) {
+    const int cluster = sharing * split, eighths = cluster <= 2                  ? 8
+                                                   : cluster <= 4 || sharing > 1 ? 7
+                                                   : t.cols <= 16                ? 4
+                                                                                 : 0;
+    return cluster <= kGemmMaxSplit && tiles * cluster * 8 <= processors * eighths && k_blocks / split >= 4 &&
+           (split - 1) * 128 * t.cols * 4 <= kGemmSwapRingBytes;
+  };
+  while (fits(s.split + 1)) ++s.split;
+  if (s.split > 1 && sharing == 1 && !c.constant_b) plan.stages = kGemmSplitStages;
+  const bool streamed = tiles > room || (streams && s.split == 1 && tiles * 20 < room * 19);
+  if (streamed && tiles * k_blocks < 0x7fffffff && tiles * 2 <= kCounters) {
+    s.workers = static_cast<int32_t>(room);
     s.streamed = static_cast<int32_t>(tiles);
+  }
   return plan;
 }
 

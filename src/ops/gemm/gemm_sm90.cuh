@@ -19,7 +19,7 @@ namespace ek {
 // A tile of the kernel. `rows` and `cols` are those of d. Turned and swapped tiles compute the transpose of what the caller
 // asked for: their rows, which wgmma takes in steps of 64, are the caller's n, and cols, in steps of 8, the caller's m.
 template <class T_, int kWgRows_, int kWgCols_, GemmGroups kGroups_, GemmShare kShare_, bool kTransA_, bool kTransB_,
-          GemmFinish kFinish_, bool kTurned_ = false, int kBlocks_ = 1>
+          GemmFinish kFinish_, bool kTurned_ = false>
 struct GemmSm90Tile {
   using T = T_;
   static constexpr int kWgRows = kWgRows_, kWgCols = kWgCols_;  // of a warpgroup
@@ -29,8 +29,6 @@ struct GemmSm90Tile {
   static constexpr GemmFinish kFinish = kFinish_;
   static constexpr bool kPlain = kFinish == GemmFinish::kPlain, kTurned = kTurned_;
   static constexpr bool kFew = kTurned && kWgCols <= kGemmSwapMaxM;  // for few rows of the caller's a
-  // Small tiles leave room for a second block, mostly one of the next kernel, which then starts while this one ends.
-  static constexpr int kBlocks = kBlocks_;
 
   static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
   static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
@@ -55,7 +53,7 @@ struct GemmSm90Tile {
   static constexpr int kBarrierBytes = 512;
   static constexpr int kFixedBytes = 2 * (kLeastStaging + kBiasBytes) + kBarrierBytes;
   static constexpr int kMaxStages = 16;
-  static constexpr int kSmemLimit = kBlocks == 1 ? 232448 : 115712;  // of an SM's 233472, 1 KB is the system's for each
+  static constexpr int kSmemLimit = 232448;  // of a block
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
   static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
@@ -83,6 +81,7 @@ struct GemmSm90Params {
   bool boxes;                         // c and d come and go by TMA
   int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
+  int32_t stages;      // of the ring of tiles with few rows
   float* partials;     // two tiles of f32 for each block
   uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
 };
@@ -90,17 +89,19 @@ struct GemmSm90Params {
 // ---- device ------------------------------------------------------------------------------------------------------------
 
 // Position in the ring. The parity of `phase` is what mbarrier_wait asks for.
-template <int kStages>
+template <class Tile>
 struct RingAt {
+  int stages;  // in use
   int stage = 0;
   uint32_t phase = 0;
+  __device__ __forceinline__ explicit RingAt(const GemmSm90Params& p) : stages(Tile::kFew ? p.stages : Tile::kStages) {}
   __device__ __forceinline__ void next() {
-    if (++stage == kStages) stage = 0, phase ^= 1;
+    if (++stage == stages) stage = 0, phase ^= 1;
   }
   __device__ __forceinline__ void skip(int n) {
     stage += n;
-    phase ^= stage / kStages & 1;
-    stage %= kStages;
+    phase ^= stage / stages & 1;
+    stage %= stages;
   }
 };
 
@@ -176,12 +177,13 @@ class GemmProducer {
         walk_(walk),
         work_(first),
         at_(p.schedule, more ? first.tile : 0, place),
+        ring_(p),
         more_(more),
         place_(place) {}
 
   // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
   __device__ __forceinline__ void fill() {
-    if (more_) done_ = min(Tile::kStages, work_.k_count);
+    if (more_) done_ = min(ring_.stages, work_.k_count);
     if (kRows != Tile::kTurned || !p_.constant_b) pdl_wait();
     for (int i = 0; i < done_; ++i) load(i, i);
     ring_.skip(done_);
@@ -189,19 +191,24 @@ class GemmProducer {
 
   __device__ __forceinline__ void run() {
     while (more_) {
+      GemmWork next;
+      more_ = walk_.next(p_.schedule, &next);
+      // The next kernel comes when what is left to load fits into the ring: before, its loads would slow ours down.
+      const int launch = more_ ? work_.k_count : max(done_, work_.k_count - ring_.stages);
       for (int i = done_; i < work_.k_count; ++i, ring_.next()) {
+        if (kRows && i == launch) pdl_launch();
         mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
         load(i, ring_.stage);
       }
       done_ = 0;
-      more_ = walk_.next(p_.schedule, &work_);
       if (!more_) break;
-      work_ = gemm_slice(p_.schedule, work_, place_.slice);
+      work_ = gemm_slice(p_.schedule, next, place_.slice);
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
+    pdl_launch();  // where the ring took all of it
     // The others of the cluster still report here that they are done with what they got; this one must not end before.
     if (Tile::kCluster > 1)
-      for (int i = 0; i < Tile::kStages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
+      for (int i = 0; i < ring_.stages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
   }
 
  private:
@@ -227,7 +234,7 @@ class GemmProducer {
   GemmWalk walk_;
   GemmWork work_;
   GemmOrigin<Tile> at_;
-  RingAt<Tile::kStages> ring_;
+  RingAt<Tile> ring_;
   bool more_;
   const typename Tile::Place place_;
   int done_ = 0;  // k blocks of the piece that are on their way
@@ -236,8 +243,8 @@ class GemmProducer {
 // Consumer: one piece of a tile, from the ring into the accumulators.
 // during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
 template <class Tile, class During, class Issued>
-__device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile::kStages>* ring, int k_blocks,
-                                              int wg, float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
+__device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile>* ring, int k_blocks, int wg,
+                                              float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
                                               const typename Tile::Place& place, During during, Issued issued) {
 #if EK_HAS_WGMMA
   using Mma = Wgmma<typename Tile::T, Tile::kWgCols, Tile::kTransA, Tile::kTransB>;
@@ -321,7 +328,7 @@ __device__ __forceinline__ void gemm_produce(GemmProducer<Tile, kRows> producer,
 }
 
 template <class Tile>
-__global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(const __grid_constant__ GemmSm90Params p) {
+__global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_constant__ GemmSm90Params p) {
 #if EK_HAS_WGMMA
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const GemmSmem<Tile> smem(raw);
@@ -348,7 +355,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
   __syncwarp();
 
   if (group == 0) {
-    if (Tile::kBlocks == 1) registers_give<56>();
+    registers_give<56>();
     if (warp == 0)
       gemm_produce(GemmProducer<Tile, true>(p, smem, walk, next, more, place), split);
     else if (warp == 1)
@@ -358,10 +365,10 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
     gemm_begin<Tile>(split);
-    if (Tile::kBlocks == 1) registers_take<224>();
+    registers_take<224>();
     const int wg = group - 1;
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
-    RingAt<Tile::kStages> ring;
+    RingAt<Tile> ring(p);
     pdl_wait();
     // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units.
     for (int turn = 0; more; ++turn) {
@@ -385,7 +392,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, Tile::kBlocks) void gemm_sm90(con
     }
     epilogue.end();
   }
-  pdl_launch();
 #endif
 }
 

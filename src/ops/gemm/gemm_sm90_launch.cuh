@@ -38,6 +38,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;
+  p.stages = plan.stages ? std::min(plan.stages, Tile::kStages) : Tile::kStages;
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 

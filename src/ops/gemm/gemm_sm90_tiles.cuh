@@ -33,9 +33,9 @@ ek_status gemm_sm90_run_swap_tile(const GemmCall& c, const GemmPlan& plan, const
     constexpr GemmSwapTile kInfo = kGemmSwapTiles[kTile];
     if (plan.tile != kTile) return gemm_sm90_run_swap_tile<T, kTransB, kFinish, kTile + 1>(c, plan, l);
     if constexpr (gemm_swap_tile_built(kTile, kTransB, kFinish))
-      return gemm_sm90_launch<
-          GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows, kInfo.cols, kInfo.groups,
-                       kInfo.share, kTransB, false, kFinish, true, kInfo.blocks>>(c, plan, l);
+      return gemm_sm90_launch<GemmSm90Tile<T, kInfo.groups == GemmGroups::kRows ? kInfo.rows / 2 : kInfo.rows,
+                                           kInfo.cols, kInfo.groups, kInfo.share, kTransB, false, kFinish, true>>(
+          c, plan, l);
   }
   return fail(l.context, EK_STATUS_INTERNAL, "gemm_sm90: a plan for a tile that is not built");
 }
