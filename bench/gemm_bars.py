@@ -77,16 +77,15 @@ def bars(result, bar):
         if not attrs:
             rest = [r for g in cubes if g.cube < 4096 for r in ratios([g], "cublaslt", selected(g))]
             yield bar(f"gemm, {name} below 4096, to cuBLASLt", ">=", 0.95, "x", rest)
-    to_lt = ratios(layers, "cublaslt")
-    yield bar("gemm, layers of models, to cuBLASLt, mean", ">=", 1.05, "x", geomean(to_lt))
-    yield bar("gemm, layers of models, to cuBLASLt, each", ">=", 0.90, "x", to_lt)
-    yield bar("gemm, layers with m <= 64, to cuBLASLt, mean", ">=", 1.15, "x", geomean(ratios(small, "cublaslt")))
-    yield bar("gemm, layers with m <= 64, to torch, mean", ">=", 1.3, "x", geomean(ratios(small, "torch")))
-    for other, bound in (("cublaslt", 1.15), ("torch", 1.3)):
-        mean = geomean(ratios(small, other, "overlapped"))
-        yield bar(f"gemm, layers with m <= 64, PDL or not, to {other}, mean", ">=", bound, "x", mean)
-    speed = [(g.selected["tb_s"], g.where) for g in heavy if g.selected]
-    yield bar("gemm, m <= 16, weights from 100 MB", ">=", 3.9, "TB/s", speed)
+    for of, how in (("own", ""), ("overlapped", ", PDL or not")):
+        to_lt = ratios(layers, "cublaslt", of)
+        yield bar(f"gemm, layers of models{how}, to cuBLASLt, mean", ">=", 1.05, "x", geomean(to_lt))
+        yield bar(f"gemm, layers of models{how}, to cuBLASLt, each", ">=", 0.90, "x", to_lt)
+        for other, name, bound in (("cublaslt", "cuBLASLt", 1.15), ("torch", "torch", 1.3)):
+            mean = geomean(ratios(small, other, of))
+            yield bar(f"gemm, layers with m <= 64{how}, to {name}, mean", ">=", bound, "x", mean)
+        speed = [(e["tb_s"], g.where) for g in heavy if (e := getattr(g, of))]
+        yield bar(f"gemm, m <= 16, weights from 100 MB{how}", ">=", 3.9, "TB/s", speed)
     chosen = [(g.best["us"] / g.selected["us"], g.where) for g in every if g.selected]
     yield bar("gemm family, the selected row to the best", ">=", 0.98, "x", chosen)
     for side, bound in EPILOGUE.items():

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Writes the routing rules of `gemm` for a measured GPU from its committed results: for each n x k that was timed, ranges of
-m with the row that was fastest there. A row of our own is kept unless another is faster by more than 2 %, the noise of the
-board. The results then say of these rows that they are selected, as the next run will find.
+m with the row that was fastest there, and those for a constant b where another one is with PDL. A row of our own is kept
+unless another is faster by more than 2 %, the noise of the board. The results then say of these rows that they are
+selected, as the next run will find.
 
 bench/routes.py [--results FOLDER]    rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
 """
@@ -26,7 +27,8 @@ HEAD = """\
 
 
 def plain(entry):
-    return entry["op"] == "gemm" and entry["dtype"] == "bf16" and not entry["attrs"] and not entry["pdl"]
+    usual = entry["case"].count(" ") == 0  # the usual layout
+    return entry["op"] == "gemm" and entry["dtype"] == "bf16" and not entry["attrs"] and usual
 
 
 def best(entries):
@@ -50,26 +52,31 @@ def ranges(times):
     return found
 
 
-def routed(result):
+def routed(result, pdl):
     """(n, k) -> m -> the row that is taken."""
     cases = {}
-    for e in filter(plain, result["cases"]):
-        d = e["dims"]
-        if e["case"].count(" ") == 0:  # the usual layout
+    for e in result["cases"]:
+        if plain(e) and e["pdl"] == pdl:
+            d = e["dims"]
             cases.setdefault((d["n"], d["k"]), {}).setdefault(d["m"], []).append(e)
     return {nk: {m: best(entries)["row"] for m, entries in by_m.items()} for nk, by_m in sorted(cases.items())}
 
 
-def rules(rows):
+def rules(rows, overlapping):
+    """Those for a constant b come first, and only where the others would take another row."""
+    for (n, k), by_m in overlapping.items():
+        for first, last, row in ranges(by_m):
+            if any(by_m[m] != rows[n, k][m] for m in by_m if first <= m <= last):
+                yield f"gemm T=bf16 D=bf16 constant_b=1 n={n} k={k} m={first}..{last} : {row}"
     for (n, k), by_m in rows.items():
         for first, last, row in ranges(by_m):
             yield f"gemm T=bf16 D=bf16 n={n} k={k} m={first}..{last} : {row}"
 
 
-def select(result, rows):
-    for e in result["cases"]:
-        if plain({**e, "pdl": False}) and e["case"].count(" ") == 0:
-            e["selected"] = e["row"] == rows[e["dims"]["n"], e["dims"]["k"]][e["dims"]["m"]]
+def select(result, rows, overlapping):
+    for e in filter(plain, result["cases"]):
+        d = e["dims"]
+        e["selected"] = e["row"] == (overlapping if e["pdl"] else rows)[d["n"], d["k"]][d["m"]]
 
 
 def main():
@@ -77,11 +84,11 @@ def main():
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
     file = parser.parse_args().results / "gemm.json"
     result = json.loads(file.read_text())
-    rows = routed(result)
-    lines = list(rules(rows))
+    rows, overlapping = routed(result, False), routed(result, True)
+    lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
     path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))
-    select(result, rows)
+    select(result, rows, overlapping)
     file.write_text(dump(result))
     print(f"{len(lines)} rules in {path.relative_to(ROOT)}")
 

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import attention_bars, attention_timeline, bars, cases, reference, report  # noqa: E402
+from bench import attention_bars, attention_timeline, bars, cases, reference, report, routes  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -204,9 +204,36 @@ def test_bars_of_gemm(results):
     assert missed() == ["gemm_epilogue, 8192, time to the plain product's"]
     slow(1 / 1.2, "gemm_epilogue", m=8192)
     slow(1.5, m=1, n=57344)
-    assert missed() == ["gemm, layers of models, to cuBLASLt, each", "gemm, m <= 16, weights from 100 MB"]
+    each, heavy = ("gemm, layers of models{}, to cuBLASLt, each", "gemm, m <= 16, weights from 100 MB{}")
+    assert missed() == [bar.format(how) for how in ("", ", PDL or not") for bar in (each, heavy)]
     results.pop("gemm")
     assert all(b.value is None for b in bars.bars(results) if b.what.startswith(("gemm", "mlp")))
+
+
+def test_routes_of_gemm():
+    """Ranges of m by the fastest row, ours within the noise; with PDL those for a constant b, only where they differ."""
+
+    def timed(m, row, us, pdl=False):
+        dims = {"m": m, "n": 8, "k": 16}
+        both = {"op": "gemm", "dtype": "bf16", "attrs": {}, "case": f"{m}x8x16"}
+        return {**both, "dims": dims, "row": row, "us": us, "pdl": pdl, "selected": False}
+
+    times = {1: (2.0, 3.0, 2.5, 2.0), 2: (2.0, 3.0, 2.0, 3.0), 64: (1.01, 1.0, 1.0, 2.0), 256: (2.0, 1.0)}
+    result = {"cases": []}
+    for m, found in times.items():
+        for i, us in enumerate(found):
+            result["cases"].append(timed(m, ("gemm_a", "gemm_cublaslt")[i % 2], us, i > 1))
+    taken = routes.routed(result, False), routes.routed(result, True)
+    assert list(routes.rules(*taken)) == [
+        "gemm T=bf16 D=bf16 constant_b=1 n=8 k=16 m=1..1 : gemm_cublaslt",
+        "gemm T=bf16 D=bf16 n=8 k=16 m=1..2 : gemm_a",
+        "gemm T=bf16 D=bf16 n=8 k=16 m=33..64 : gemm_a",
+        "gemm T=bf16 D=bf16 n=8 k=16 m=129..256 : gemm_cublaslt",
+    ]
+    routes.select(result, *taken)
+    assert [e["row"] for e in result["cases"] if e["selected"]] == [
+        "gemm_a", "gemm_cublaslt", "gemm_a", "gemm_a", "gemm_a", "gemm_a", "gemm_cublaslt",
+    ]  # fmt: skip
 
 
 def test_bars_of_attention(results):
