@@ -13,10 +13,10 @@ CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
 class Variant:
-    """One way to do the work of a case: a callable per set of arguments."""
+    """One way to do the work of a case: a callable per set of arguments. selected: the library's own choice."""
 
-    def __init__(self, name, calls):
-        self.name, self.calls = name, calls
+    def __init__(self, name, calls, selected=False):
+        self.name, self.calls, self.selected = name, calls, selected
         self.graph = None
         self.samples = []
 

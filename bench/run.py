@@ -116,7 +116,7 @@ class Run:
                 continue
             if self.is_right(case, row, args, expected):
                 found.append((row, row == selected))
-                times[row] = self.device.once_us(self.forced(case, row, call, False))
+                times[row] = min(self.device.once_us(self.forced(case, row, call, False)) for _ in range(3))
         # Of long calls those that are far behind are not timed further.
         enough = max(HOPELESS * min(times.values(), default=0), LONG_US)
         for row, us in times.items():
@@ -155,15 +155,17 @@ class Run:
     def einkorn_variants(self, case, rows, sets, expected, saved):
         if "launch" not in case.tags:
             found = [
-                Variant((row, False), [self.forced(case, row, self.call(case, args), False) for args in sets])
-                for row, _ in rows
+                Variant((row, False), [self.forced(case, row, self.call(case, args), False) for args in sets], selected)
+                for row, selected in rows
             ]
             return found + self.overlapping(case, rows, sets, expected, saved) if "pdl" in case.tags else found
         pair = self.chain(case, sets[0])
         found = []
-        for row, _ in rows:
+        for row, selected in rows:
             variants = [
-                Variant((row, pdl), [self.forced(case, row, self.call(case, args, pdl), pdl) for args in pair])
+                Variant(
+                    (row, pdl), [self.forced(case, row, self.call(case, args, pdl), pdl) for args in pair], selected
+                )
                 for pdl in self.contexts
             ]
             found += variants if self.same_with_pdl(case, pair, variants) else variants[:1]
@@ -185,8 +187,11 @@ class Run:
                 if t.role == "out":
                     self.arrays.poison(sets[0][t.name])
 
+        self.call(case, steady[0], True)()
+        selected = self.contexts[True].last_kernel()
         for row, _ in rows:
-            variant = Variant((row, True), [self.forced(case, row, self.call(case, a, True), True) for a in steady])
+            calls = [self.forced(case, row, self.call(case, a, True), True) for a in steady]
+            variant = Variant((row, True), calls, row == selected)
             # The bits of a plain launch of the same, whatever came right before.
             reset()
             self.forced(case, row, self.call(case, steady[0]), False)()
@@ -322,10 +327,9 @@ class Run:
             if variant in variants:
                 self.wrong.append(f"{case.op.name} {case.label} {case.dtype} {variant.name}: {error}")
         times = {v.name: round(statistics.median(v.samples), 3) for v in baselines if v.samples}
-        selected = dict(rows)
-        return [self.entry(case, v, selected[v.name[0]], times) for v in variants if v.samples]
+        return [self.entry(case, v, times) for v in variants if v.samples]
 
-    def entry(self, case, variant, selected, baselines):
+    def entry(self, case, variant, baselines):
         row, pdl = variant.name
         us = statistics.median(variant.samples)
         return {
@@ -337,7 +341,7 @@ class Run:
             "attrs": case.attrs,
             "launch": "launch" in case.tags,
             "row": row,
-            "selected": selected,
+            "selected": variant.selected,
             "pdl": pdl,
             "us": round(us, 3),
             "bytes": case.bytes,
