@@ -104,7 +104,7 @@ class Lint:
             if in_src or relative.startswith("bindings/"):
                 for name in {*GETENV.findall(line), *EINKORN_VARIABLE.findall(line)}:
                     if name not in VARIABLES:
-                        self.say(file, f"environment variable {name}: the five there are are in tools/lint.py", number)
+                        self.say(file, f"environment variable {name}: those there are stand in tools/lint.py", number)
         return None
 
 
