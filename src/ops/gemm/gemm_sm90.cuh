@@ -63,6 +63,8 @@ struct GemmSm90Tile {
   static constexpr bool kOverlap = kBoxes && kWgCols % kChunkCols;
   static constexpr int kChunkGroups = !kBoxes || (kPlain && kPingpong) ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
+  // The last tile of a block is ended by both warpgroups: the one that multiplied it gives half of its chunks away.
+  static constexpr bool kShares = kPingpong && !kPlain && !kFew && kChunks % 2 == 0 && !kOverlap;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
@@ -376,20 +378,26 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
       more = walk.next(p.schedule, &next);
       if (more) next = gemm_slice(p.schedule, next, place.slice);
       const int k_blocks = work.k_count;
+      const bool shared = Tile::kShares && p.boxes && !more;
       if (Tile::kPingpong && turn % 2 != wg) {
+        if (shared) epilogue.begin(work, GemmChunks::kSecondHalf);
         ring.skip(k_blocks);
         continue;
       }
       float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
-      epilogue.begin(work);
+      epilogue.begin(work, shared ? GemmChunks::kFirstHalf : GemmChunks::kAll);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
           smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
           [&] {
             if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
           });
+      if constexpr (Tile::kShares)
+        if (shared) epilogue.give_half(acc);
       if (k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
     }
+    // Outside of the loop, or the compiler sees sums that come from elsewhere and waits for every product.
+    if constexpr (Tile::kShares) epilogue.end_half();
     epilogue.end();
   }
 #endif
