@@ -197,6 +197,18 @@ void choices() {
   CHECK_TEXT(tile(2187, 1152, 4304), "turned 128x160");
   CHECK_TEXT(tile(4374, 1152, 4304), "turned 192x208");
   CHECK_TEXT(tile(9477, 1152, 4304), "turned 128x216");
+  // Ping-pong: who ends the last tile.
+  const auto shares = [&](int64_t m, int64_t k, bool with_c, int32_t act) {
+    GemmCall c = linear(m, 2048, k);
+    c.c.data = with_c ? c.d.data : nullptr;
+    c.act = act;
+    const GemmPlan plan = gemm_plan_tile(c, device, 5);
+    CHECK(kGemmTiles[plan.tile].groups == GemmGroups::kTurns);
+    return plan.shares;
+  };
+  CHECK(shares(2048, 2048, true, EK_ACTIVATION_NONE) && shares(2048, 2048, false, EK_ACTIVATION_SILU));
+  CHECK(!shares(2048, 2048, false, EK_ACTIVATION_NONE));
+  CHECK(!shares(2048, 512, true, EK_ACTIVATION_NONE) && shares(1024, 512, true, EK_ACTIVATION_NONE));
   // Few rows. k cut where that fits; else one wave of tiles as high as that takes, or a stream.
   for (const bool constant : {false, true}) {
     const auto plan = [&](int64_t m, int64_t n, int64_t k) {

@@ -103,8 +103,9 @@ constexpr bool gemm_swap_tile_built(int tile, bool trans_b, GemmFinish finish) {
 }
 
 struct GemmPlan {
-  int tile = -1;   // of kGemmTiles, or of kGemmSwapTiles
-  int stages = 0;  // of the ring, for few rows; 0: all that there are
+  int tile = -1;        // of kGemmTiles, or of kGemmSwapTiles
+  int stages = 0;       // of the ring, for few rows; 0: all that there are
+  bool shares = false;  // ping-pong: both warpgroups end the last tile
   GemmSchedule schedule;
   float cycles = 0;  // predicted
 };
@@ -218,6 +219,10 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float product = s.k_blocks * block, store = gemm_store_cycles(c) * t.rows * t.cols;
   // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
   const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
+  // The other one has long stored its own when the last product ends. Handing half of the sums over costs more than storing them
+  // with no more than a bias.
+  plan.shares = t.groups == GemmGroups::kTurns && (c.c.data || c.act != EK_ACTIVATION_NONE) &&
+                (waves == 1 || product > 4 * store);
   plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) +
                 (hidden ? waves * std::max(product, product / 2 + store) + store : waves * (product + store));
   return plan;

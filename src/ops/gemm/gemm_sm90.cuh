@@ -63,6 +63,8 @@ struct GemmSm90Tile {
   static constexpr bool kOverlap = kBoxes && kWgCols % kChunkCols;
   static constexpr int kChunkGroups = !kBoxes || (kPlain && kPingpong) ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
+  // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away.
+  static constexpr bool kShares = kPingpong && !kPlain && !kFew && kChunks % 2 == 0 && !kOverlap;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   static_assert(kStages >= 3, "too little shared memory for a ring");
@@ -79,6 +81,7 @@ struct GemmSm90Params {
   GemmOut out;                        // in the caller's rows and columns
   float scale;                        // of plain results: alpha and out_scale
   bool boxes;                         // c and d come and go by TMA
+  bool shares;                        // a block's last tile is ended by both warpgroups (kShares)
   int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
   int32_t stages;      // of the ring of tiles with few rows
@@ -241,7 +244,7 @@ class GemmProducer {
 };
 
 // Consumer: one piece of a tile, from the ring into the accumulators.
-// during() runs early on, beside the first products; issued() when only the wait for the last ones is left.
+// during() runs half way, beside products; issued() when only the wait for the last ones is left.
 template <class Tile, class During, class Issued>
 __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt<Tile>* ring, int k_blocks, int wg,
                                               float (&acc)[Tile::kWgRows / 64][Tile::kWgCols / 2],
@@ -280,7 +283,7 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
                             : mbarrier_arrive(&smem.empty[previous], place.loader(r));
     }
     previous = ring->stage;
-    if (kb == (k_blocks > 1)) during();
+    if (kb == k_blocks / 2) during();
   }
   issued();
   wgmma_wait<0>();
@@ -376,20 +379,26 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
       more = walk.next(p.schedule, &next);
       if (more) next = gemm_slice(p.schedule, next, place.slice);
       const int k_blocks = work.k_count;
+      const bool shared = Tile::kShares && p.shares && !more;
       if (Tile::kPingpong && turn % 2 != wg) {
+        if (shared) epilogue.begin(work, GemmChunks::kSecondHalf);
         ring.skip(k_blocks);
         continue;
       }
       float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
-      epilogue.begin(work);
+      epilogue.begin(work, shared ? GemmChunks::kFirstHalf : GemmChunks::kAll);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
           smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
           [&] {
             if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
           });
+      if constexpr (Tile::kShares)
+        if (shared) epilogue.give_half(acc);
       if (k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
     }
+    // Outside of the loop, or the compiler sees sums that come from elsewhere and waits for every product.
+    if constexpr (Tile::kShares) epilogue.end_half();
     epilogue.end();
   }
 #endif

@@ -17,6 +17,10 @@ namespace ek {
 constexpr int kStoreBarrier = 1;  // one for each warpgroup, among its own threads
 constexpr int kOrderBarrier = 3;  // ping-pong: one for each warpgroup, whose turn it is
 constexpr int kFillBarrier = 5;   // among the producers
+constexpr int kHalfBarrier = 6;   // ping-pong: half of the last tile is in the ring
+
+// Which chunks of a warpgroup's part of a tile it stores itself.
+enum class GemmChunks { kAll, kFirstHalf, kSecondHalf };
 
 template <class Tile>
 class GemmSm90Epilogue {
@@ -38,13 +42,17 @@ class GemmSm90Epilogue {
         staging_(smem.staging + wg * Tile::kStagingBytes) {}
 
   // Before the product: where the result will go.
-  __device__ __forceinline__ void begin(const GemmWork& work) {
+  __device__ __forceinline__ void begin(const GemmWork& work, GemmChunks chunks) {
     const GemmOrigin<Tile> at(p_.schedule, work.tile, place_);
     row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
     col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
     batch_ = at.batch;
     whole_ = work.k_count == p_.schedule.k_blocks;
     asked_ = false;
+    if constexpr (Tile::kShares) {
+      first_ = chunks == GemmChunks::kSecondHalf ? kChunks / 2 : 0;
+      last_ = chunks == GemmChunks::kFirstHalf ? kChunks / 2 : kChunks;
+    }
   }
 
   // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
@@ -57,7 +65,7 @@ class GemmSm90Epilogue {
         if (p_.boxes) {
           if (p_.out.epilogue.bias) fetch_bias();
           if (with_c && whole_) ask_first();
-          all = whole_ && kBuffers == kChunks;
+          all = whole_ && kBuffers >= last() - first();
         }
       if (with_c && !all) prefetch_c();
     }
@@ -69,6 +77,32 @@ class GemmSm90Epilogue {
       if (p_.schedule.split > 1) return join_split(acc);
     if constexpr (Tile::kFew) return join_pieces(work, acc);
     return true;
+  }
+
+  // The second half of the sums, through the ring, which nobody fills any more, to the other warpgroup.
+  __device__ __forceinline__ void give_half(const Acc& acc) const {
+    float4* const to = reinterpret_cast<float4*>(smem_.ring) + thread_;
+#pragma unroll
+    for (int v = 0; v < kVectors / 2; ++v) {
+      const float* x = half_at(acc, v);
+      to[v * 128] = make_float4(x[0], x[1], x[2], x[3]);
+    }
+    barrier_arrive(kHalfBarrier, 256);
+  }
+  // What the other one gave, if anything.
+  __device__ __forceinline__ void end_half() {
+    if (first_ == 0) return;
+    during();
+    barrier_sync(kHalfBarrier, 256);
+    const float4* const from = reinterpret_cast<const float4*>(smem_.ring) + thread_;
+    Acc acc;
+#pragma unroll
+    for (int v = 0; v < kVectors / 2; ++v) {
+      float* x = const_cast<float*>(half_at(acc, v));
+      const float4 y = from[v * 128];
+      x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
+    }
+    store_boxes(acc);
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
@@ -171,6 +205,11 @@ class GemmSm90Epilogue {
   }
 
   static constexpr int kVectors = kParts * kCols / 8;  // of four accumulators each
+  // The v-th vector of the second half of the chunks.
+  static __device__ __forceinline__ const float* half_at(const Acc& acc, int v) {
+    v += kVectors / 2;
+    return &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
+  }
   __device__ __forceinline__ float4* piece(int tile, int worker) const {
     const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.rank() % Tile::kCluster;
     float* at = p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
@@ -194,6 +233,8 @@ class GemmSm90Epilogue {
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
 
+  __device__ __forceinline__ int first() const { return Tile::kShares ? first_ : 0; }
+  __device__ __forceinline__ int last() const { return Tile::kShares ? last_ : kChunks; }
   static __device__ __forceinline__ int turn_of(int t) { return kBuffers == kChunks ? t : t % kBuffers; }
   __device__ __forceinline__ char* buffer(int t) const { return staging_ + turn_of(t) * Tile::kChunkBytes; }
   // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
@@ -202,11 +243,12 @@ class GemmSm90Epilogue {
     return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
   }
 
-  // The buffer of chunk t is free: at chunk 0 all of them, later all of a group that was stored. Groups are more than half of
-  // the buffers, so that it was the last; or single chunks.
+  // The buffer of chunk t is free: at the first chunk all of them, later all of a group that was stored. Groups are more than
+  // half of the buffers, so that it was the last; or single chunks.
   __device__ __forceinline__ void begin_chunk(int t) {
-    if (t > 0 && (t < kBuffers || (t - kBuffers) % kGroup)) return;
-    if (leads()) t == 0 ? tma_store_wait_read() : tma_store_wait_read<kGroup == 1 ? kBuffers - 1 : 0>();
+    const int done = t - first();
+    if (done > 0 && (done < kBuffers || (done - kBuffers) % kGroup)) return;
+    if (leads()) done == 0 ? tma_store_wait_read() : tma_store_wait_read<kGroup == 1 ? kBuffers - 1 : 0>();
     barrier_sync(kStoreBarrier + wg_, 128);
   }
   __device__ __forceinline__ void end_group(int first) {
@@ -215,7 +257,7 @@ class GemmSm90Epilogue {
     if (warp_ != 0) return;
 #pragma unroll
     for (int i = 0; i < kGroup; ++i) {
-      if (first + i >= kChunks) break;
+      if (first + i >= last()) break;
       const int3 at = chunk_at(first + i);
       char* const from = buffer(in_warp(first + i));
       if (elect_one()) tma_store(&p_.d, from, at.x, at.y, at.z);
@@ -281,15 +323,15 @@ class GemmSm90Epilogue {
     if (elect_one()) tma_store_wait_read();
     __syncwarp();
 #pragma unroll 1
-    for (int t = 0; t < kBuffers; ++t) ask(t);
+    for (int t = first(); t < first() + kBuffers && t < last(); ++t) ask(t);
   }
   // In the place of a group that has just been stored.
   __device__ __forceinline__ void ask_next(int first) const {
-    if (kBuffers == kChunks || first + kBuffers >= kChunks || warp_ != 0) return;
+    if (kBuffers == kChunks || first + kBuffers >= last() || warp_ != 0) return;
     if (elect_one()) tma_store_wait_read();
     __syncwarp();
 #pragma unroll 1
-    for (int t = first + kBuffers; t < first + kBuffers + kGroup && t < kChunks; ++t) ask(t);
+    for (int t = first + kBuffers; t < first + kBuffers + kGroup && t < last(); ++t) ask(t);
   }
 
   // Bias of the tile's columns; turned, of its rows. Pairs of it: n is even.
@@ -362,27 +404,30 @@ class GemmSm90Epilogue {
     copy_wait<0>();
     barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
     const auto of = [&](int t) { return &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2]; };
-    const auto end = [&](int first) {
-      end_group(first);
-      if (with_c) ask_next(first);
+    const auto end = [&](int t) {  // a chunk is in its buffer
+      if (t % kGroup != kGroup - 1 && t != last() - 1) return;
+      const int group = max(t / kGroup * kGroup, first());
+      end_group(group);
+      if (with_c) ask_next(group);
     };
     float z[kChunkCols / 2];
     float2 bias[kBiases];
     if (e.act == EK_ACTIVATION_NONE) {
 #pragma unroll
       for (int t = 0; t < kChunks; ++t) {
+        if (t < first() || t >= last()) continue;
         get_bias(t, thread, e.out_scale, bias);
 #pragma unroll
         for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(t)[i], e.alpha * e.out_scale, bias_of(bias, i));
         put_chunk(t, thread, z);
-        if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+        end(t);
       }
       return;
     }
     // One loop whose body is small: unrolled over a tile, activations were 100 KB of instructions, each of which had to be
     // fetched for a single use.
 #pragma unroll 1
-    for (int t = 0; t < kChunks; ++t) {
+    for (int t = first(); t < last(); ++t) {
       get_bias(t, thread, 1.f, bias);
 #pragma unroll
       for (int c = 0; c < kChunks; ++c) {
@@ -394,7 +439,7 @@ class GemmSm90Epilogue {
 #pragma unroll
       for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
       put_chunk(t, thread, z);
-      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end(t / kGroup * kGroup);
+      end(t);
     }
   }
 
@@ -493,6 +538,7 @@ class GemmSm90Epilogue {
   const int worker_;
   char* const staging_;
   int row_, col_, batch_;
+  int first_ = 0, last_;  // chunks that this warpgroup stores, where tiles are shared
   bool whole_, asked_;    // all of k is this block's; c's first chunks are on their way
   uint32_t c_phase_ = 0;  // of c_full, a bit each
 };

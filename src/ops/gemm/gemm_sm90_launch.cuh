@@ -55,6 +55,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.c_batch = c.c.batch != 0;
   p.boxes = !Tile::kPlain && Tile::kBoxes && gemm_takes_boxes(call) && result_map(c.d, &p.d) &&
             (!c.c.data || result_map(c.c, &p.c));
+  p.shares = p.boxes && plan.shares;
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
   if (const ek_status status = allow_smem<&gemm_sm90<Tile>, Tile::kSmemBytes>(l)) return status;
