@@ -302,9 +302,28 @@ void refusals() {
   c = linear(64, 64, 64);
   c.batch = int64_t{1} << 31;
   CHECK(gemm_not_tma(c));
+  // Strides beyond what a tensor map holds; d is then stored without one.
+  c = linear(64, 64, 64);
+  c.batch = 2, c.a.batch = int64_t{1} << 39;
+  CHECK(gemm_not_tma(c));
+  c.a.batch -= 8;
+  CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kPlain);
+  c.d.batch = int64_t{1} << 39;
+  CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kFull && !gemm_takes_boxes(c));
   c = linear(64, 64, 64);
   c.d.row = 66;
   CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kFull);
+}
+
+// Any n: from 2^32 - 15 on a sum of 32 bits would wrap, and end in no block at all.
+void skinny_blocks() {
+  const Device device = h200();
+  const auto blocks = [&](int64_t n) { return gemm_skinny_blocks(linear(1, n, 8), device, 16, 2); };
+  CHECK_EQ(blocks(1), 1);
+  CHECK_EQ(blocks(17), 2);
+  CHECK_EQ(blocks(16 * 264), 264);
+  for (int power = 31; power <= 40; ++power)
+    for (int64_t off = -16; off <= 16; ++off) CHECK_EQ(blocks((int64_t{1} << power) + off), 264);
 }
 
 }  // namespace
@@ -321,5 +340,6 @@ int main() {
   choices();
   every_tile_tested();
   refusals();
+  skinny_blocks();
   return check::report("gemm_config");
 }

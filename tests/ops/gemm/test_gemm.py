@@ -80,6 +80,16 @@ def test_explain_of_nothing(device, size):
     assert "-> gemm_" in einkorn.Context(device).explain("gemm", **prepared.arguments(arena))
 
 
+@pytest.mark.parametrize("m, n, k", [(1, 2**31, 8), (16, 2**32, 8), (1, 2**33, 8192), (1, 2**40, 8), (2**20, 2**32, 8),
+                                     (2**40, 1, 8), (8, 8, 2**32), (2**31, 2**31, 8)])  # fmt: skip
+def test_explain_of_too_much(device, m, n, k):
+    """Sizes past every count of 32 bits: rows refuse them with a reason, and one of them takes it. Nothing is computed."""
+    memory = einkorn.empty((256,), "bf16", device)
+    a, b = memory.view((m, k), (k, 1)), memory.view((k, n), (1, k))
+    d = memory.view((m, n), (n, 1), 2 * max(m, n) * k)  # past a and b
+    assert "-> gemm_" in einkorn.Context(device).explain("gemm", a=a, b=b, d=d)
+
+
 def test_outputs_are_allocated_as_asked():
     """d is as a, as c where there is one, or as dtype says; views of NumPy arrays in any order will do."""
     a, w = np.ones((3, 8), np.float16), np.ones((5, 8), np.float16)
