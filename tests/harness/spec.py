@@ -62,6 +62,10 @@ class Spec:
 
     groups = GROUPS
 
+    def wants(self, group, row, level):
+        """Whether the cases of a group are for this row."""
+        return True
+
     def has_batch(self, tensor):
         """Whether the tensor has an entry for each row or batch entry, which is then its first dim."""
         return tensor.dims[:1] == ("...",) or bool({*tensor.dims[:1]} & {*self.schema.batch})
