@@ -2,6 +2,7 @@
 """Cases of ops on matrices: (m, n, k) at the edges of tiles, each operand by rows or by columns, and what an error of a
 product becomes in the epilogue that follows it."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -63,13 +64,15 @@ FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 class MatrixSpec(Spec):
     """dims(m, n, k, a, i): the op's dims for a product of that size. layouts: sets of tensors that are stored by columns.
     empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front.
-    tiles: variants that go over the sizes of TILES and WAVES, in the first layout."""
+    shared: its inputs, each of which is one for all of a batch in some cases. tiles: variants that go over the sizes of
+    TILES and WAVES, in the first layout."""
 
     groups = (*GROUPS, "layouts", "tiles", "waves")
 
-    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, tiles=(), **rest):
+    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, shared=(), tiles=(),
+                 **rest):  # fmt: skip
         self.matrix_dims, self.layouts, self.empties, self.batch = matrix_dims, layouts, empties, batch
-        self.tiles = tiles
+        self.tiles, self.shared = tiles, shared
         self.shapes = shapes or SHAPES
         super().__init__(op, reference, dims=self._any_dims, sizes=self.shapes, **rest)
 
@@ -99,6 +102,18 @@ class MatrixSpec(Spec):
         for shift in self.shifts(dtypes):
             for i, size in enumerate(sizes[: 2 if level == "smoke" else 4]):
                 yield self.case(dtypes, size, i, shift=shift)
+        # Each tensor alone, the others where tiled rows want them.
+        sizes, bf16 = [(65, 136, 72), (5, 72, 64)], {d for _, d in dtypes} == {"bf16"}
+        if level == "smoke":
+            sizes = sizes[:bf16]
+        elif level == "full" and self.tiles and bf16:
+            sizes += [(144, 3720, 200), (144, 8456, 64)]  # turned and not, at their edges
+        strides = "columns:" + ",".join(self.layouts[0])
+        for size, i, shift in itertools.product(sizes, (1, 2), (self.shifts(dtypes)[0], 8)):
+            case = self.case(dtypes, size, i, strides=strides, shift=shift)
+            for t in self.schema.tensors:
+                if not t.optional or t.name in case.present:
+                    yield dataclasses.replace(case, moved=t.name)
 
     def _inplace(self, dtypes, level, seed):
         for variant, size in itertools.product(self.variants, [(9, 7, 12), (64, 136, 72)]):
@@ -153,8 +168,14 @@ class MatrixSpec(Spec):
             yield self.case(dtypes, size, i, strides="random", seed=100 + i)
 
     def _broadcast(self, dtypes, level, seed):
-        for i, size in enumerate(self.shapes["smoke"] if self.batch else ()):
+        sizes = self.shapes["smoke"] if self.batch else []
+        for i, size in enumerate(sizes):
             yield self.case(dtypes, size, i, strides="broadcast", seed=200 + i)
+        # One matrix for all products, the others each with its own. From the third on rows are whole vectors.
+        whole = sizes[2:] if level != "smoke" else sizes[-1:]
+        for (i, size), shared, layout in itertools.product(enumerate(whole), self.shared, self.layouts[:2]):
+            case = self.case(dtypes, size, i, (), self.variants[1], strides=f"columns:{','.join(layout)}:{shared}")
+            yield self.with_batch(case, 3)
 
     def _empty(self, dtypes, level, seed):
         for i, change in enumerate(self.empties):
