@@ -88,12 +88,13 @@ def pytest_generate_tests(metafunc):
         config.planned.add(spec.op)
         groups = spec.groups if config.getoption("--case") is None else ("case",)
         combos = spec.combos() if groups == spec.groups else [()]
+        level = config.getoption("--level")
         # Rows last: they share what a group prepares.
         plans = [
             Plan(spec, group, dtypes, device, row, config)
             for group in groups for dtypes in combos for device in config.devices
             for row in _rows(spec.op, device, config)
-            if row != AUTO or group in ("shapes", "fuzz", "case")
+            if (row != AUTO or group in ("shapes", "fuzz", "case")) and spec.wants(group, row, level)
         ]  # fmt: skip
         metafunc.parametrize("plan", plans, ids=str)
     if "op" in metafunc.fixturenames:

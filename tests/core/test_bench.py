@@ -191,12 +191,19 @@ def test_bars_of_gemm(results):
     def missed():
         return [b.what for b in bars.bars(results) if "gemm" in b.what and not b.met]
 
-    def slow(factor, op="gemm", **dims):
+    def slow(factor, op="gemm", beta=None, **dims):
         for e in results["gemm"]["cases"]:
-            if e["op"] == op and dims.items() <= e["dims"].items() and not e["attrs"].get("beta"):
+            if e["op"] == op and dims.items() <= e["dims"].items() and e["attrs"].get("beta") == beta:
                 e["us"], e["tb_s"] = e["us"] * factor, e["tb_s"] / factor
 
     assert not missed()
+    for beta, side, where in ((1.0, 1024, "below"), (2.0, 2048, "below"), (3.0, 4096, "from"), (1.0, 16384, "from")):
+        slow(1.3, beta=beta, m=side, n=side)
+        assert missed() == [f"gemm, cube with alpha and beta {where} 4096, to cuBLASLt"]
+        slow(1 / 1.3, beta=beta, m=side, n=side)
+    slow(1.2, "gemm_epilogue", m=16384)
+    assert missed() == ["gemm_epilogue, 16384, time to the plain product's"]
+    slow(1 / 1.2, "gemm_epilogue", m=16384)
     slow(1.3, m=4096, n=4096, k=4096)
     assert missed() == ["gemm, cube from 4096, to cuBLASLt"]  # and the epilogue now looks cheap
     slow(1 / 1.3, m=4096, n=4096, k=4096)

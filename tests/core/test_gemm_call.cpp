@@ -158,6 +158,37 @@ void mlps() {
   check_matrix(second.d, g_memory + 3, 5, 1);
 }
 
+// Parts of a product with more tiles than a grid holds: side by side they are the whole, and each has its own corner of
+// every matrix.
+void parts(int64_t m, int64_t n, bool gated, int expected) {
+  GemmCall c;
+  c.in = EK_DTYPE_BF16, c.out = EK_DTYPE_F32;
+  c.m = m, c.n = n, c.n_out = gated ? n / 2 : n, c.k = 8, c.gated = gated;
+  // Never read: pointers are offsets from here.
+  char* const base = reinterpret_cast<char*>(uintptr_t{1} << 20);
+  c.a = {base, 8, 1, 0};
+  c.b = {base, 1, 8, 0};
+  c.d = {base, c.n_out, 1, 0};
+  c.bias = base;
+  const auto offset = [&](const void* p) { return static_cast<const char*>(p) - base; };
+  int count = 0;
+  int64_t area = 0;
+  const ek_status status = gemm_for_each_part(c, 32, 64, [&](const GemmCall& part) {
+    ++count;
+    area += part.m * part.n;
+    CHECK(part.m > 0 && part.n > 0 && gemm_tiles(part, 32, 64) <= kGemmMaxBlocks);
+    CHECK(part.n_out == (gated ? part.n / 2 : part.n) && !part.c.data);
+    const int64_t row = offset(part.a.data) / 16, col = offset(part.b.data) / 16;
+    CHECK(row % 32 == 0 && col % 64 == 0 && row + part.m <= m && col + part.n <= n);
+    CHECK_EQ(offset(part.bias), 2 * col);
+    CHECK_EQ(offset(part.d.data), 4 * (row * c.n_out + (gated ? col / 2 : col)));
+    return EK_STATUS_OK;
+  });
+  CHECK(status == EK_STATUS_OK);
+  CHECK_EQ(count, expected);
+  CHECK_EQ(area, m * n);
+}
+
 }  // namespace
 
 int main() {
@@ -165,5 +196,12 @@ int main() {
   products();
   epilogues();
   mlps();
+  const int64_t most = 0x7fffffff;
+  parts(100, 200, false, 1);
+  parts(1, 64 * most, false, 1);
+  parts(1, 64 * most + 1, false, 2);
+  parts(33, 64 * most, false, 2);
+  parts(32 * most + 5, 1, false, 2);
+  parts(100, 64 * most + 2, true, 8);
   return check::report("gemm_call");
 }

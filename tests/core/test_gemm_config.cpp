@@ -296,6 +296,56 @@ void every_tile_tested() {
     if (kGemmTiles[tile].every_layout) check::that(seen[tile], kGemmTiles[tile].name, __FILE__, __LINE__);
 }
 
+// Sizes at which blocks go on to a second tile (WAVES there), with nothing fused, c, and an activation.
+void waves() {
+  constexpr int64_t kWaves[][3] = {{904, 3976, 264}, {648, 8456, 72}, {776, 7240, 72}, {2056, 4808, 72}};
+  const char* tiles[] = {"128x128 ping-pong", "128x208", "turned 128x216", "turned 192x208"};
+  const Device device = h200();
+  for (int i = 0; i < 4; ++i)
+    for (int kind = 0; kind < 3; ++kind) {
+      GemmCall c = linear(kWaves[i][0], kWaves[i][1], kWaves[i][2]);
+      if (kind == 1) c.c = c.d, c.beta = 1;
+      if (kind == 2) c.act = EK_ACTIVATION_SILU;
+      const GemmPlan plan = gemm_sm90_plan(c, device);
+      CHECK_TEXT(kGemmTiles[plan.tile].name, tiles[i]);
+      CHECK(plan.schedule.tiles() > plan.schedule.workers);
+    }
+}
+
+// Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
+// do.
+void some_tiles() {
+  constexpr int64_t kSome[][3] = {{72, 72, 200},    {72, 72, 5128},  {144, 8200, 200}, {144, 8456, 64},
+                                  {272, 11272, 72}, {272, 5640, 64}, {144, 3720, 200}, {8, 72, 520},
+                                  {5, 16904, 64},   {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},
+                                  {60, 1032, 1032}, {40, 3144, 1032}};
+  const Device device = h200();
+  for (const bool full : {false, true}) {
+    bool groups[3] = {}, share[50] = {}, turned = false, split = false;
+    bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
+    for (const auto& size : kSome) {
+      GemmCall c = linear(size[0], size[1], size[2]);
+      if (full) c.act = EK_ACTIVATION_SILU;
+      c.constant_b = !full;
+      const GemmTileInfo& t = kGemmTiles[gemm_sm90_plan(c, device).tile];
+      groups[static_cast<int>(t.groups)] = share[static_cast<int>(t.share)] = true;
+      turned |= t.turned;
+      split |= gemm_sm90_splits(c, device);
+      if (c.m > kGemmSwapMaxM) continue;
+      const GemmPlan plan = gemm_sm90_swap_plan(c, device);
+      const GemmSwapTile& u = kGemmSwapTiles[plan.tile];
+      width[u.m()] = true;
+      cut |= plan.schedule.split > 1;
+      streamed |= plan.schedule.streamed > 0;
+      turns |= u.groups == GemmGroups::kTurns;
+      pairs |= u.share == GemmShare::kA;
+    }
+    CHECK(groups[0] && groups[1] && groups[2] && turned && (split || full));
+    CHECK(share[11] && share[21] && share[12] && share[42]);
+    CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
+  }
+}
+
 void refusals() {
   GemmCall c = linear(64, 64, 64);
   c.a.data = g_memory + 2;
@@ -314,9 +364,28 @@ void refusals() {
   c = linear(64, 64, 64);
   c.batch = int64_t{1} << 31;
   CHECK(gemm_not_tma(c));
+  // Strides beyond what a tensor map holds; d is then stored without one.
+  c = linear(64, 64, 64);
+  c.batch = 2, c.a.batch = int64_t{1} << 39;
+  CHECK(gemm_not_tma(c));
+  c.a.batch -= 8;
+  CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kPlain);
+  c.d.batch = int64_t{1} << 39;
+  CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kFull && !gemm_takes_boxes(c));
   c = linear(64, 64, 64);
   c.d.row = 66;
   CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kFull);
+}
+
+// Any n: from 2^32 - 15 on a sum of 32 bits would wrap, and end in no block at all.
+void skinny_blocks() {
+  const Device device = h200();
+  const auto blocks = [&](int64_t n) { return gemm_skinny_blocks(linear(1, n, 8), device, 16, 2); };
+  CHECK_EQ(blocks(1), 1);
+  CHECK_EQ(blocks(17), 2);
+  CHECK_EQ(blocks(16 * 264), 264);
+  for (int power = 31; power <= 40; ++power)
+    for (int64_t off = -16; off <= 16; ++off) CHECK_EQ(blocks((int64_t{1} << power) + off), 264);
 }
 
 }  // namespace
@@ -332,6 +401,9 @@ int main() {
   plans();
   choices();
   every_tile_tested();
+  waves();
+  some_tiles();
   refusals();
+  skinny_blocks();
   return check::report("gemm_config");
 }

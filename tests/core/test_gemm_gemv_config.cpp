@@ -100,6 +100,20 @@ void layouts() {
   CHECK(gemm_layout_of_a(c) == GemmLayout::kNeither && gemm_mma_why_not(c));
 }
 
+// What no grid holds is known to the rows before they launch it.
+void grids() {
+  const Device device = device_with(132);
+  const int64_t n = int64_t{1} << 33;
+  const auto blocks = [&](int64_t columns) {
+    return gemv_config(product(1, columns, 8192, 1, true, EK_DTYPE_BF16), device).blocks;
+  };
+  CHECK(blocks(n - 4) <= kGemmMaxBlocks && blocks(n) > kGemmMaxBlocks);
+  const int64_t most = (int64_t{1} << 31) - 1024;
+  CHECK(!gemm_mma_why_not(product(64 * 64, most, 8, 1, true, EK_DTYPE_BF16)));
+  CHECK(gemm_mma_why_not(product(64 * 65, most, 8, 1, true, EK_DTYPE_BF16)));
+  CHECK(gemm_mma_why_not(product(1, most + 1, 8, 1, true, EK_DTYPE_BF16)));
+}
+
 }  // namespace
 
 int main() {
@@ -107,5 +121,6 @@ int main() {
   fills_the_device();
   tiles_of_mma();
   layouts();
+  grids();
   return check::report("gemm_gemv_config");
 }

@@ -218,14 +218,15 @@ def test_a_row_that_was_skipped_everywhere_never_ran(gpu_check, tmp_path):
 
 def test_what_is_written_twice_is_the_same(gpu_check):
     """What one language or tool can't take from another: the sizes that reach every tile, and why a row did not run."""
-    sizes = [
-        re.findall(r"(\d+), (\d+), (\d+)", re.search(pattern, (ROOT / path).read_text(), re.S)[1])
-        for path, pattern in (
-            ("tests/harness/matrix.py", r"\nTILES = \[(.*?)\]"),
-            ("tests/core/test_gemm_config.cpp", r"kSizes\[\]\[3\] = \{(.*?)\};"),
-        )
-    ]
-    assert len(sizes[0]) > 30 and sizes[0] == sizes[1]
+    for name, constant, least in (("TILES", "kSizes", 30), ("WAVES", "kWaves", 3), ("SOME_TILES", "kSome", 10)):
+        sizes = [
+            re.findall(r"(\d+), (\d+), (\d+)", re.search(pattern, (ROOT / path).read_text(), re.S)[1])
+            for path, pattern in (
+                ("tests/harness/matrix.py", rf"\n{name} = \[(.*?)\]"),
+                ("tests/core/test_gemm_config.cpp", rf"{constant}\[\]\[3\] = \{{(.*?)\}};"),
+            )
+        ]
+        assert len(sizes[0]) > least and sizes[0] == sizes[1]
     others = re.search(r"\nOTHERS = \[(.*?)\]", (ROOT / "tests/harness/matrix.py").read_text())[1]
     assert others.replace("(", "{").replace(")", "}") in (ROOT / "tests/core/test_gemm_config.cpp").read_text()
     assert f'NO_LIBRARY = "{gpu_check.NO_LIBRARY}"' in (ROOT / "tests/harness/rows.py").read_text()

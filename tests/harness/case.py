@@ -16,9 +16,10 @@ class Case:
     present: tuple = ()  # optional tensors that are given
     alias: tuple = ()  # (output, input) in the same memory
     # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0; columns:a,b: matrices by
-    # rows, but a and b by columns, with a gap after each
+    # rows, but a and b by columns, with a gap after each; columns:a,b:b the same, with one b for the whole batch
     strides: str = "dense"
     shift: int = 0  # bytes past a 256-byte boundary where every tensor starts, rounded up to whole elements
+    moved: str = ""  # the one tensor that is shifted, where it is not all of them
     # special: NaN, infinities, zeros, denormals, large values in rows of their own; finite: the last three of these
     fill: str = "normal"
     seed: int = 0
@@ -33,7 +34,7 @@ class Case:
         if self.alias:
             words.append("alias=" + ",".join(f"{o}:{i}" for o, i in self.alias))
         for f in fields(self):
-            if f.name in ("strides", "shift", "fill", "seed") and getattr(self, f.name) != f.default:
+            if f.name in ("strides", "shift", "moved", "fill", "seed") and getattr(self, f.name) != f.default:
                 words.append(f"{f.name}={getattr(self, f.name)}")
         return " ".join(words)
 
@@ -58,7 +59,7 @@ class Case:
                 found["alias"] = tuple(tuple(pair.split(":")) for pair in value.split(","))
             elif key in ("shift", "seed"):
                 found[key] = int(value)
-            elif key in ("strides", "fill"):
+            elif key in ("strides", "moved", "fill"):
                 found[key] = value
             else:
                 raise ValueError(f"{op} has no {key!r} (in the case {text!r})")

@@ -2,6 +2,7 @@
 """Cases of ops on matrices: (m, n, k) at the edges of tiles, each operand by rows or by columns, and what an error of a
 product becomes in the epilogue that follows it."""
 
+import dataclasses
 import itertools
 
 import numpy as np
@@ -42,6 +43,14 @@ TILES = [
     (152, 3912, 3176), (72, 72, 6152), (536, 3680, 72), (392, 3720, 264), (60, 1032, 2056), (904, 3592, 72),
     (1928, 2312, 72), (648, 4232, 72), (1032, 2824, 72), (136, 2120, 72), (13, 8712, 3080),
 ]  # fmt: skip
+# And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns.
+WAVES = [(904, 3976, 264), (648, 8456, 72), (776, 7240, 72), (2056, 4808, 72)]
+# The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, two in
+# turns, tiles by rows, by columns, turned, clusters of eight; few rows: k cut, streamed, in turns, pairs that share b.
+SOME_TILES = [
+    (72, 72, 200), (72, 72, 5128), (144, 8200, 200), (144, 8456, 64), (272, 11272, 72), (272, 5640, 64), (144, 3720, 200),
+    (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
+]  # fmt: skip
 # Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
 PROBES = [
     {"n": (4, 1024, 1024), "strides": "columns:b"}, {"n": (72, 72, 5128), "strides": "columns:b", "presence": ()},
@@ -55,13 +64,15 @@ FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 class MatrixSpec(Spec):
     """dims(m, n, k, a, i): the op's dims for a product of that size. layouts: sets of tensors that are stored by columns.
     empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front.
-    tiles: variants that go over the sizes of TILES, in the first layout."""
+    shared: its inputs, each of which is one for all of a batch in some cases. tiles: variants that go over the sizes of
+    TILES and WAVES, in the first layout."""
 
-    groups = (*GROUPS, "layouts", "tiles")
+    groups = (*GROUPS, "layouts", "tiles", "waves")
 
-    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, tiles=(), **rest):
+    def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, shared=(), tiles=(),
+                 **rest):  # fmt: skip
         self.matrix_dims, self.layouts, self.empties, self.batch = matrix_dims, layouts, empties, batch
-        self.tiles = tiles
+        self.tiles, self.shared = tiles, shared
         self.shapes = shapes or SHAPES
         super().__init__(op, reference, dims=self._any_dims, sizes=self.shapes, **rest)
 
@@ -91,6 +102,18 @@ class MatrixSpec(Spec):
         for shift in self.shifts(dtypes):
             for i, size in enumerate(sizes[: 2 if level == "smoke" else 4]):
                 yield self.case(dtypes, size, i, shift=shift)
+        # Each tensor alone, the others where tiled rows want them.
+        sizes, bf16 = [(65, 136, 72), (5, 72, 64)], {d for _, d in dtypes} == {"bf16"}
+        if level == "smoke":
+            sizes = sizes[:bf16]
+        elif level == "full" and self.tiles and bf16:
+            sizes += [(144, 3720, 200), (144, 8456, 64)]  # turned and not, at their edges
+        strides = "columns:" + ",".join(self.layouts[0])
+        for size, i, shift in itertools.product(sizes, (1, 2), (self.shifts(dtypes)[0], 8)):
+            case = self.case(dtypes, size, i, strides=strides, shift=shift)
+            for t in self.schema.tensors:
+                if not t.optional or t.name in case.present:
+                    yield dataclasses.replace(case, moved=t.name)
 
     def _inplace(self, dtypes, level, seed):
         for variant, size in itertools.product(self.variants, [(9, 7, 12), (64, 136, 72)]):
@@ -122,20 +145,37 @@ class MatrixSpec(Spec):
         # They are kernels of 16 bits; f16 and bf16 differ in one instruction.
         kinds = {d for _, d in dtypes}
         step = 1 if kinds == {"bf16"} else 4 if kinds == {"f16"} else len(TILES)
-        sizes = [(size, self.layouts[0]) for size in (TILES[::step] if level == "full" else TILES[:1])]
+        few = SOME_TILES if (level, step) == ("smoke", 1) else TILES[:1]
+        sizes = [(size, self.layouts[0]) for size in (TILES[::step] if level == "full" else few)]
         if level == "full" and step == 1:
             sizes += [(size, layout) for size in OTHERS for layout in self.layouts[1:]]
         for i, (size, layout) in enumerate(sizes):
-            for variant in self.tiles:
+            for variant in self.tiles if level != "smoke" else self.tiles[:1]:
                 yield self.case(dtypes, size, i, (), variant, strides="columns:" + ",".join(layout), seed=0)
+
+    def _waves(self, dtypes, level, seed):
+        if level == "full" and self.tiles and {d for _, d in dtypes} == {"bf16"}:
+            for i, size in enumerate(WAVES):
+                variant, strides = self.tiles[i % len(self.tiles)], "columns:" + ",".join(self.layouts[0])
+                yield self.case(dtypes, size, i, (), variant, strides=strides, seed=0)
+
+    def wants(self, group, row, level):
+        """Where sizes are for the rows that have tiles of many kinds, and time is short, those alone."""
+        return "sm90" in row or not (group == "waves" or (group, level) == ("tiles", "smoke"))
 
     def _strided(self, dtypes, level, seed):
         for i, size in enumerate(self.shapes["ci"][1 : 20 if level == "full" else 8]):
             yield self.case(dtypes, size, i, strides="random", seed=100 + i)
 
     def _broadcast(self, dtypes, level, seed):
-        for i, size in enumerate(self.shapes["smoke"] if self.batch else ()):
+        sizes = self.shapes["smoke"] if self.batch else []
+        for i, size in enumerate(sizes):
             yield self.case(dtypes, size, i, strides="broadcast", seed=200 + i)
+        # One matrix for all products, the others each with its own. From the third on rows are whole vectors.
+        whole = sizes[2:] if level != "smoke" else sizes[-1:]
+        for (i, size), shared, layout in itertools.product(enumerate(whole), self.shared, self.layouts[:2]):
+            case = self.case(dtypes, size, i, (), self.variants[1], strides=f"columns:{','.join(layout)}:{shared}")
+            yield self.with_batch(case, 3)
 
     def _empty(self, dtypes, level, seed):
         for i, change in enumerate(self.empties):

@@ -19,7 +19,8 @@ class Placed:
     def __init__(self, start, shape, strides, dtype):
         self.start, self.shape, self.strides, self.dtype = start, tuple(shape), tuple(strides), dtype
         self.elements = 0 if 0 in self.shape else 1 + sum((n - 1) * s for n, s in zip(shape, strides, strict=True))
-        self.end = start + self.elements * ITEMSIZE[dtype]
+        self.nbytes = self.elements * ITEMSIZE[dtype]
+        self.end = start + self.nbytes
 
     def view(self, block):
         """The tensor inside a host copy of the block."""
@@ -101,8 +102,8 @@ class Arena:
             arena = cls._of[device] = cls(device, max(nbytes, 1 << 22) * 5 // 4)
         return arena
 
-    def upload(self, block):
-        _native.memory_copy(self.context._native, self.array.pointer, _address(block), block.nbytes)
+    def upload(self, block, start=0):
+        _native.memory_copy(self.context._native, self.array.pointer + start, _address(block), block.nbytes)
 
     def download(self, nbytes, start=0):
         block = np.empty(nbytes, np.uint8)

@@ -56,12 +56,14 @@ class Prepared:
             elif case.strides == "broadcast" and t.role == "in":
                 strides = memory.broadcast(shape, lead or self.spec.batch_dims(t), rng)
             elif case.strides.startswith("columns:"):
-                columns = name in case.strides.partition(":")[2].split(",")
-                strides = memory.by_lines(shape, columns, GAPS[case.seed % 4])
+                columns, _, shared = case.strides.removeprefix("columns:").partition(":")
+                strides = memory.by_lines(shape, name in columns.split(","), GAPS[case.seed % 4])
+                if name in shared.split(","):
+                    strides = (0, *strides[1:])
             else:
                 strides = memory.dense(shape)
             size = ITEMSIZE[self.dtypes[name]]
-            shift = -(-case.shift // size) * size
+            shift = -(-case.shift // size) * size if case.moved in ("", name) else 0
             self.placed[name] = memory.Placed(at + shift, shape, strides, self.dtypes[name])
             at = -(-(self.placed[name].end + 2 * memory.GUARD) // 256) * 256
         for o, i in case.alias:

@@ -45,22 +45,28 @@ class Spec:
     reference(t, a): t has the inputs as float64 arrays (None where absent), a the attributes, dims and dtypes; returns
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
-    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
-    have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
-    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0. crowds: (n,
-    rows) at which blocks go on to further rows, which must give the bits that a few rows get."""
+    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case of which some
+    tensor is to have 2^31 elements, where those of dims(4096, ...) would take too long; or a list of such. probes:
+    keywords of case(), for kernel rows that refuse an ordinary one: see probes(). replays: the same for cases that a
+    captured graph must follow. nonzero: free dims that are never 0. crowds: (n, rows) at which blocks go on to further
+    rows, which must give the bits that a few rows get."""
 
     def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
                  nonzero=(), crowds=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
-        self._dims, self._sizes, self._probes, self.nonzero, self.large = dims, sizes, probes, nonzero, large
+        self._dims, self._sizes, self._probes, self.nonzero = dims, sizes, probes, nonzero
+        self.large = large if isinstance(large, list) else [large or {}]
         self._replays, self.crowds = replays, crowds
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
     groups = GROUPS
+
+    def wants(self, group, row, level):
+        """Whether the cases of a group are for this row."""
+        return True
 
     def has_batch(self, tensor):
         """Whether the tensor has an entry for each row or batch entry, which is then its first dim."""

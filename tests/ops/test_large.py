@@ -23,9 +23,12 @@ def test_beyond_2_31_elements(spec, cuda, level):
         pytest.skip("no batch dimension to grow")
     dtypes = next(c for c in spec.combos() if dict(c).get("T", dict(c).get("S")) in ("bf16", "f16"))
     # Sums over all rows have no reference of a few rows: only what belongs to a row is asked for.
-    case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
-    if spec.large:
-        case = dataclasses.replace(case, dims=tuple({**dict(case.dims), **spec.large}.items()))
+    for dims in spec.large:
+        case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
+        check_large(spec, dataclasses.replace(case, dims=tuple({**dict(case.dims), **dims}.items())), cuda)
+
+
+def check_large(spec, case, cuda):
     keep = tuple(
         t.name for t in spec.schema.tensors if t.name in case.present and (spec.has_batch(t) or t.role == "in")
     )
@@ -87,6 +90,32 @@ def test_weights_beyond_2_31_elements(cuda, level):
             _native.memory_copy(context._native, got.__array_interface__["data"][0], d.pointer, got.nbytes)
             context.synchronize()
             close(spec, row, "d", got, np.tile(small, (1, count)), "bf16", 0)
+
+
+def test_columns_beyond_2_32(cuda, level):
+    """gemm of one row with 2^32 columns, all of them the same one of b: counts of blocks and columns that are 32 bits."""
+    if level != "full":
+        pytest.skip("level full only")
+    n, k, context, ran = 2**32, 8, einkorn.Context(cuda), set()
+    a = einkorn.from_numpy(np.arange(1, k + 1, dtype=np.float16)[None], cuda)
+    b = einkorn.from_numpy(np.full((k, 1), 0.5, np.float16), cuda).view((k, n), (1, 0))
+    d = einkorn.empty((1, n), "f16", cuda)
+    for row in [*(r.name for r in rows.usable("gemm", cuda)), AUTO]:
+        d.fill_bytes(0xFF)
+        einkorn.context(cuda).synchronize()
+        context.force("gemm", None if row == AUTO else row)
+        try:
+            einkorn.gemm(a, b, d=d, ctx=context)
+        except einkorn.Error as e:
+            assert e.status == "unsupported" and row != AUTO, e
+            continue
+        ran.add(context.last_kernel())
+        got = np.empty(4096, np.float16)
+        for first in [*range(0, n, n // 64), n - got.size]:
+            _native.memory_copy(context._native, got.__array_interface__["data"][0], d.pointer + 2 * first, got.nbytes)
+            context.synchronize()
+            assert (got == 18).all(), f"{row}: wrong from column {first}"
+    assert {"gemm_sm80_skinny", "gemm_gemv", "gemm_cuda"} <= ran
 
 
 def repeat(context, pointer, raw, count):

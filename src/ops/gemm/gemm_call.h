@@ -38,6 +38,42 @@ struct GemmCall {
   bool plain() const { return !bias && act == EK_ACTIVATION_NONE && !gated; }  // nothing but alpha, beta and a scale
 };
 
+// Blocks along the x of a grid.
+constexpr int64_t kGemmMaxBlocks = 0x7fffffff;
+
+inline int64_t gemm_tiles(const GemmCall& c, int64_t rows, int64_t cols) {
+  return (c.m + rows - 1) / rows * ((c.n + cols - 1) / cols);
+}
+
+// run(part) for parts of a product with no more tiles of `rows` by `cols` (even) than a grid has room for. That is all of
+// it at once, but for results with few rows or columns that fill the memory of the largest GPUs.
+template <class F>
+ek_status gemm_for_each_part(const GemmCall& call, int64_t rows, int64_t cols, F&& run) {
+  if (gemm_tiles(call, rows, cols) <= kGemmMaxBlocks) return run(call);
+  const auto move = [](const Matrix& x, int64_t row, int64_t col, ek_dtype type) {
+    Matrix moved = x;
+    if (x.data) moved.data = static_cast<char*>(x.data) + (row * x.row + col * x.col) * dtype_bytes(type);
+    return moved;
+  };
+  const int64_t tiles_n = (call.n + cols - 1) / cols, wide = tiles_n < kGemmMaxBlocks ? tiles_n : kGemmMaxBlocks;
+  const int64_t high = kGemmMaxBlocks / wide;
+  for (int64_t row = 0; row < call.m; row += high * rows)
+    for (int64_t col = 0; col < call.n; col += wide * cols) {
+      GemmCall part = call;
+      part.m = call.m - row < high * rows ? call.m - row : high * rows;
+      part.n = call.n - col < wide * cols ? call.n - col : wide * cols;
+      const int64_t out = call.gated ? col / 2 : col;
+      part.n_out = call.gated ? part.n / 2 : part.n;
+      part.a = move(call.a, row, 0, call.in);
+      part.b = move(call.b, 0, col, call.in);
+      part.c = move(call.c, row, out, call.out);
+      part.d = move(call.d, row, out, call.out);
+      if (call.bias) part.bias = static_cast<const char*>(call.bias) + col * dtype_bytes(call.in);
+      if (const ek_status status = run(part)) return status;
+    }
+  return EK_STATUS_OK;
+}
+
 namespace gemm_detail {
 
 // The last two dims of a tensor. The stride of a dim of size 1 is never used, but rows refuse by strides, and must refuse

@@ -128,9 +128,15 @@ inline bool gemm_rows_aligned(Matrix x, ek_dtype dtype, int bytes) {
   return gemm_aligned(x, dtype, bytes);
 }
 
+// Strides that the copy engine takes are below 2^40 bytes.
+inline bool gemm_near(const Matrix& x, ek_dtype dtype) {
+  const int64_t most = (int64_t{1} << 40) / dtype_bytes(dtype);
+  return x.row < most && x.col < most && x.batch < most;
+}
+
 // Rows that the copy engine can load and store: it writes whole units of 16 bytes, past the end of a row too.
 inline bool gemm_stored(const GemmCall& c, const Matrix& x) {
-  return x.col == 1 && gemm_rows_aligned(x, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0;
+  return x.col == 1 && gemm_rows_aligned(x, c.out, 16) && c.n * dtype_bytes(c.out) % 16 == 0 && gemm_near(x, c.out);
 }
 // Nothing but a scaled product.
 inline GemmFinish gemm_finish(const GemmCall& c) {
@@ -157,6 +163,7 @@ inline const char* gemm_not_tma(const GemmCall& c) {
   if (!gemm_rows_aligned(c.b, c.in, 16)) return "rows or columns of b are not contiguous on 16-byte boundaries";
   if ((c.m > 1 && c.a.row == 0) || (c.n > 1 && c.b.col == 0) || (c.k > 1 && (c.a.col == 0 || c.b.row == 0)))
     return "a stride of a or b is 0";
+  if (!gemm_near(c.a, c.in) || !gemm_near(c.b, c.in)) return "a stride of a or b is 2^40 bytes or longer";
   if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "rows of c or d are not contiguous";
   return nullptr;
 }
@@ -337,6 +344,12 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
     s.streamed = static_cast<int32_t>(tiles);
   }
   return plan;
+}
+
+// gemm_sm80_skinny: a block for every `cols` columns, up to `resident` to an SM; each goes on to further ones. In 64 bits,
+// because n may be anything there.
+inline int64_t gemm_skinny_blocks(const GemmCall& c, const Device& device, int cols, int resident) {
+  return std::min((c.n + cols - 1) / cols, int64_t{device.processors} * resident);
 }
 
 // Workspace for the pieces of streamed tiles.

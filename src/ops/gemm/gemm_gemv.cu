@@ -200,6 +200,8 @@ const char* why_not(const GemmCall& c, const Device& device) {
   if (c.k > (int64_t{1} << 30)) return "k is larger than 2^30";
   if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "the columns of c or d are not contiguous";
   const GemvConfig config = gemv_config(c, device);
+  if (config.blocks > kGemmMaxBlocks && !gemv_bulk_piece(c, config, device))
+    return "more columns than a grid has blocks for";
   if (config.splits > 65535) return "k is too long to be split";
   if (config.splits > 1 && config.blocks * gemv_slab(c) > kCounters) return "too many columns to split k";
   return nullptr;

@@ -30,6 +30,7 @@ inline const char* gemm_mma_why_not(const GemmCall& c) {
   if (c.d.col != 1 || (c.c.data && c.c.col != 1)) return "the columns of c or d are not contiguous";
   const int64_t most = (int64_t{1} << 31) - 1024;
   if (c.m > most || c.n > most || c.k > most) return "a dim is 2^31 or larger";
+  if (gemm_tiles(c, 64, 64) > kGemmMaxBlocks) return "more tiles than a grid has blocks";
   return nullptr;
 }
 

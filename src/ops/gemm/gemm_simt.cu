@@ -168,14 +168,16 @@ __global__ void __launch_bounds__(Plan::kThreads, 2)
 
 template <class Plan>
 ek_status run_plan(const GemmCall& call, const Launch& l) {
-  return gemm_for_each_slab(call, [&](const GemmCall& c) {
-    const int64_t tiles_m = (c.m + Plan::kM - 1) / Plan::kM, tiles_n = (c.n + Plan::kN - 1) / Plan::kN;
+  const auto run_slab = [&](const GemmCall& c) {
+    const int64_t tiles_m = (c.m + Plan::kM - 1) / Plan::kM;
     Grid grid;
-    grid.blocks = dim3(static_cast<unsigned>(tiles_m * tiles_n), static_cast<unsigned>(c.batch));
+    grid.blocks = dim3(static_cast<unsigned>(gemm_tiles(c, Plan::kM, Plan::kN)), static_cast<unsigned>(c.batch));
     grid.threads = dim3(Plan::kThreads);
     return launch(l, gemm_simt<Plan>, grid, gemm_params_of(c), tiles_m,
                   walk_of(c.a, c.a.col, c.a.row, call.batch, c.in), walk_of(c.b, c.b.row, c.b.col, call.batch, c.in));
-  });
+  };
+  return gemm_for_each_part(call, Plan::kM, Plan::kN,
+                            [&](const GemmCall& part) { return gemm_for_each_slab(part, run_slab); });
 }
 
 const char* why_not(const GemmCall&, const Device&) { return nullptr; }

@@ -43,8 +43,8 @@ ek_status run_shape(const GemmCall& c, const Launch& l) {
   p.constant_b = c.constant_b;
   p.out_f32 = c.out == EK_DTYPE_F32;
   Grid grid;
-  const int64_t groups = gemm_ceil(c.n, S::kCols), room = int64_t{l.device.processors} * S::kBlocks;
-  grid.blocks = dim3(static_cast<unsigned>(groups < room ? groups : room), static_cast<unsigned>(c.batch));
+  const int64_t blocks = gemm_skinny_blocks(c, l.device, S::kCols, S::kBlocks);
+  grid.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(c.batch));
   grid.threads = dim3(kSkinnyWarps * 32);
   grid.smem = S::kSmemBytes;
   return launch(l, gemm_skinny<S>, grid, p);

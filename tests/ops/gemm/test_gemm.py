@@ -3,10 +3,11 @@ import einkorn
 import numpy as np
 import pytest
 from harness import Expected, MatrixSpec, Prepared, Refused, rows
-from harness.matrix import PROBES, product
+from harness.matrix import PROBES, TILES, WAVES, product
 from harness.memory import Arena
 
 SHARDS = 6  # processes of tools/gpu-check
+REPEAT_PARTS, REPEAT_BYTES = 6, 64 << 20
 
 # alpha, beta; b by columns ("nt") is how weights are stored.
 VARIANTS = [
@@ -36,12 +37,31 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
     tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}],
-    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large={"n": 4096, "k": 16}, probes=PROBES,
+    empties=[{"k": 0}, {"m": 0}, {"n": 0}], large=[{"n": 4096, "k": 16}, {"n": 16, "k": 4096}], probes=PROBES,
 )  # fmt: skip
 
 
 def test_gemm(plan):
     plan.check()
+
+
+def repeat(prepared, device, row, context, calls):
+    """Whether the row takes the case, and then: that each of so many calls writes d with the same bits."""
+    arena = Arena.at_least(device, prepared.nbytes)
+    try:
+        first = prepared.run(device, row, context)
+    except Refused:
+        return False
+    placed = prepared.placed["d"]
+    poison, first = (block[placed.start : placed.end] for block in (prepared.block, first))
+    context.force("gemm", row)
+    for i in range(calls):
+        arena.upload(poison, placed.start)  # or a call that wrote nothing would pass
+        prepared.call(arena, context)
+        again = arena.download(first.size, placed.start)
+        assert np.array_equal(again, first), f"{row}: call {i} differs, {prepared.case}"
+    context.force("gemm", None)
+    return True
 
 
 def test_1000_repeats(device, level):
@@ -54,22 +74,27 @@ def test_1000_repeats(device, level):
     for combo in SPEC.combos():
         for size in ((4, 520, 4096), (40, 520, 4096), (72, 72, 5128), (257, 264, 1000)):
             prepared = Prepared(SPEC, SPEC.case(combo, size, 0, strides="columns:b"))
-            arena = Arena.at_least(device, prepared.nbytes)
-            for row in promised:
-                try:
-                    first = prepared.run(device, row, context)
-                except Refused:
-                    continue
-                ran.add(row)
-                placed = prepared.placed["d"]
-                first = first[placed.start : placed.end]
-                context.force("gemm", row)
-                for i in range(1000 if device != "cpu" else 50):
-                    prepared.call(arena, context)
-                    again = arena.download(first.size, placed.start)
-                    assert np.array_equal(again, first), f"{row}: call {i} differs"
-                context.force("gemm", None)
+            calls = 1000 if device != "cpu" else 50
+            ran |= {row for row in promised if repeat(prepared, device, row, context, calls)}
     assert not [row for row in promised if row not in ran and not rows.lacks_library(row)]
+
+
+@pytest.mark.parametrize("part", range(REPEAT_PARTS))
+def test_repeats_of_every_tile(cuda, level, part):
+    """The same for each kernel of the rows that have one for each kind of tile: 1000 calls where d is small, else 30."""
+    if level != "full":
+        pytest.skip("level full only")
+    context = einkorn.Context(cuda, flags=("deterministic",))
+    promised = [k.name for k in rows.usable("gemm", cuda) if k.deterministic and "sm90" in k.name]
+    dtypes, inputs = (("T", "bf16"), ("D", "bf16")), None
+    for size in [*TILES, *WAVES][part::REPEAT_PARTS]:
+        for variant in ({"alpha": 2.0, "beta": 3.0}, {"constant_b": True}):
+            case = SPEC.case(dtypes, size, 0, (), variant, strides="columns:b", seed=0)
+            prepared = Prepared(SPEC, case, inputs)
+            inputs = prepared.inputs if inputs is None else None  # the second variant's are the first's
+            calls = min(max(REPEAT_BYTES // prepared.placed["d"].nbytes, 30), 1000)
+            took = [repeat(prepared, cuda, row, context, calls) for row in promised]
+            assert any(took) or not promised
 
 
 @pytest.mark.parametrize("size", [(0, 8, 16), (8, 0, 16), (0, 0, 0), (200, 0, 64), (0, 128, 64)])
@@ -78,6 +103,16 @@ def test_explain_of_nothing(device, size):
     prepared = Prepared(SPEC, SPEC.case((("T", "bf16"), ("D", "bf16")), size, 1, strides="columns:b"))
     arena = Arena.at_least(device, prepared.nbytes)
     assert "-> gemm_" in einkorn.Context(device).explain("gemm", **prepared.arguments(arena))
+
+
+@pytest.mark.parametrize("m, n, k", [(1, 2**31, 8), (16, 2**32, 8), (1, 2**33, 8192), (1, 2**40, 8), (2**20, 2**32, 8),
+                                     (2**40, 1, 8), (8, 8, 2**32), (2**24, 2**28, 8)])  # fmt: skip
+def test_explain_of_too_much(device, m, n, k):
+    """Sizes past every count of 32 bits: rows refuse them with a reason, and one of them takes it. Nothing is computed."""
+    memory = einkorn.empty((256,), "bf16", device)
+    a, b = memory.view((m, k), (k, 1)), memory.view((k, n), (1, k))
+    d = memory.view((m, n), (n, 1), 2 * max(m, n) * k)  # past a and b
+    assert "-> gemm_" in einkorn.Context(device).explain("gemm", a=a, b=b, d=d)
 
 
 def test_outputs_are_allocated_as_asked():

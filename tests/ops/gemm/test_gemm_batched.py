@@ -2,7 +2,10 @@
 import importlib.util
 from pathlib import Path
 
-from harness import MatrixSpec
+import einkorn
+import numpy as np
+import pytest
+from harness import MatrixSpec, Prepared, Refused, rows
 from harness.matrix import PROBES, SHAPES
 
 SHARDS = 4  # processes of tools/gpu-check
@@ -23,9 +26,33 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm_batched", gemm.reference, variants=gemm.VARIANTS, matrix_dims=dims, layouts=gemm.LAYOUTS, inputs=gemm.inputs,
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::3] + [(512, 512, 512)], "full": SHAPES["full"][::2]},
-    empties=[{"k": 0}, {"m": 0}, {"batch": 0}], batch=1, large={"m": 64, "n": 64, "k": 16}, probes=PROBES,
+    empties=[{"k": 0}, {"m": 0}, {"batch": 0}], batch=1, shared=("a", "b", "c"), probes=PROBES,
+    large=[{"m": 64, "n": 64, "k": 16}, {"m": 64, "n": 16, "k": 256}],
 )  # fmt: skip
 
 
 def test_gemm_batched(plan):
     plan.check()
+
+
+def test_batch_invariant_over_m(device, level):
+    """Also in a batch of products: a row of d has the same bits whatever m is."""
+    if level == "smoke":
+        pytest.skip("too large for a sanitizer")
+    context = einkorn.Context(device, flags=("batch_invariant", "tf32"))
+    n, k, most = 264, 520, 300 if device == "cpu" else 700
+    for dtypes in SPEC.combos():
+        case_of = lambda m, d=dtypes: SPEC.with_batch(  # noqa: E731
+            SPEC.case(d, (m, n, k), 0, (), {"beta": 1.0}, strides="columns:b", seed=0), 3
+        )
+        full = Prepared(SPEC, case_of(most))
+        for row in (r.name for r in rows.usable("gemm_batched", device) if r.batch_invariant):
+            try:
+                whole = full.results(full.run(device, row, context))["d"][0]
+            except Refused:
+                continue
+            for m in (1, 2, 17, 64, 65, 129, 257):
+                inputs = {name: x if name == "b" else x[:, :m] for name, x in full.inputs.items()}
+                part = Prepared(SPEC, case_of(m), inputs)
+                got = part.results(part.run(device, row, context))["d"][0]
+                assert got.tobytes() == np.ascontiguousarray(whole[:, :m]).tobytes(), f"{row}: {m} rows of {most}"
