@@ -16,7 +16,12 @@ def reference(t, a):
 
 
 SPEC = Spec(
-    "add_rms_norm", reference, variants=[{"eps": 1e-3, "weight_offset": 1.0}], probes=[WIDE, WHOLE], wide=WIDE_ROWS
+    "add_rms_norm",
+    reference,
+    variants=[{"eps": 1e-3, "weight_offset": 1.0}],
+    probes=[WIDE, WHOLE],
+    wide=WIDE_ROWS,
+    more_large=[{"dims": {"dim": 65544}}],
 )
 
 

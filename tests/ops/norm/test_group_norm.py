@@ -58,6 +58,12 @@ SPEC = Spec(
     sizes=SIZES,
     probes=PROBES,
     wide=PROBES,
+    # A group in a cluster; several neighbouring groups in a block, and in a cluster
+    more_large=[
+        {"dims": {"outer": 4, "inner": 32768}, "variant": {"groups": 2}},
+        {"dims": {"outer": 256, "inner": 256}, "variant": {"layout": "nhwc"}},
+        {"dims": {"outer": 2048, "inner": 64}, "variant": {"groups": 4, "layout": "nhwc"}},
+    ],
 )
 
 

@@ -16,6 +16,7 @@ SPEC = Spec(
     variants=[{"eps": 1e-3, "weight_offset": 1.0}, {"eps": 1e-12}],
     probes=[WIDE, WHOLE],
     wide=WIDE_ROWS,
+    more_large=[{"dims": {"dim": n}} for n in (64, 65544)],
 )
 
 

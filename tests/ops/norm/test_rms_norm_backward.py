@@ -29,7 +29,14 @@ def reference(t, a):
 
 # The widest rows of bulk copies, and those that only the last row of the table takes
 WIDE = [{"n": 16384, "lead": (2, 2)}, *WIDE_ROWS]
-SPEC = Spec("rms_norm_backward", reference, variants=[{"eps": 1e-3, "weight_offset": 1.0}], inputs=inputs, wide=WIDE)
+SPEC = Spec(
+    "rms_norm_backward",
+    reference,
+    variants=[{"eps": 1e-3, "weight_offset": 1.0}],
+    inputs=inputs,
+    wide=WIDE,
+    more_large=[{"dims": {"dim": 128}}],
+)
 
 
 def test_rms_norm_backward(plan):

@@ -35,6 +35,7 @@ SPEC = Spec(
     dims=dims,
     probes=[WIDE],
     wide=[{**w, "variant": {"norm_before_gate": i % 2 == 1}} for i, w in enumerate(WIDE_ROWS)],
+    more_large=[{"dims": {}, "variant": {"group": 128}}, {"dims": {"dim": 65544}}],
 )
 
 
