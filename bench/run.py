@@ -445,7 +445,7 @@ def main():
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="5 rounds, no torch.compile")
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--compile-seconds", type=float, default=40, help="stop compiling baselines after this long")
+    parser.add_argument("--compile-seconds", type=float, default=120, help="stop compiling baselines after this long")
     parser.add_argument("--out", type=Path, help="write the results into this folder")
     run = Run(parser.parse_args())
     results = run.all()

@@ -18,10 +18,15 @@ at_least() { [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]; 
 
 has_gpu() { command -v nvidia-smi >/dev/null && nvidia-smi -L 2>/dev/null | grep -q '^GPU'; }
 
-has_modules() { # <python> <module>...
+lacking_modules() { # <python> <module>...: prints those that it has not
   local python="$1"
   shift
-  "$python" -c "import importlib.util as u, sys; sys.exit(any(u.find_spec(m) is None for m in sys.argv[1:]))" "$@"
+  "$python" -c "import importlib.util as u, sys; print(*(m for m in sys.argv[1:] if u.find_spec(m) is None))" "$@"
+}
+
+has_modules() { # <python> <module>...
+  local lacking
+  lacking="$(lacking_modules "$@")" && [ -z "$lacking" ]
 }
 
 find_python() { # prints the first Python from 3.11 on
@@ -78,8 +83,8 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 }
 
-venv_install() { # <requirements file>: into .venv, once per content of the file
-  local file="$1" stamp sum
+venv_install() { # <requirements file> <what is missing without it>: into .venv, once per content of the file
+  local file="$1" missing="$2" stamp sum
   stamp="$VENV/.installed-$(basename "$file")"
   sum="$(sha256sum <"$file")"
   if ! "$VENV/bin/python" -c '' 2>/dev/null; then
@@ -90,12 +95,14 @@ venv_install() { # <requirements file>: into .venv, once per content of the file
   [ -f "$stamp" ] && [ "$(cat "$stamp")" = "$sum" ] && return
   say "installing $file into .venv"
   "$VENV/bin/python" -m pip install -q --disable-pip-version-check -r "$file" ||
-    die "pip could not install $file: is there a network?"
+    die "missing: $missing. pip could not install $file: is there a network?
+  Without one, install what is missing by other means and run this again. (tools/gpu-check --build-only, on a machine that
+  has a network, puts a copy of pytest into build/cuda/site, which is found where that folder is taken along.)"
   echo "$sum" >"$stamp"
 }
 
 ek_setup() {
-  local test=0 cuda=0 lint=0 want files=() modules=(numpy) system version
+  local test=0 cuda=0 lint=0 want files=() missing=() modules=(numpy) system version
   for want in "$@"; do
     case "$want" in
       test) test=1 modules+=(pytest) ;;
@@ -114,18 +121,27 @@ ek_setup() {
     PY="$system"
   else
     files+=(tools/requirements.txt)
+    [ -z "$system" ] || modules=($(lacking_modules "$system" "${modules[@]}"))
+    missing+=("${modules[*]} (of ${system:-Python})")
   fi
-  [ $lint = 0 ] || files+=(tools/requirements-lint.txt)
-  [ $cuda = 0 ] || [ "$(find_nvcc)" != "" ] || files+=(tools/requirements-cuda.txt)
+  if [ $lint = 1 ]; then
+    files+=(tools/requirements-lint.txt)
+    missing+=("clang-format and ruff")
+  fi
+  if [ $cuda = 1 ] && [ -z "$(find_nvcc)" ]; then
+    files+=(tools/requirements-cuda.txt)
+    missing+=("nvcc from 12.9 on")
+  fi
   check_tools $((${#files[@]} > 0))
   version="$(cmake --version 2>/dev/null | sed -n 's/cmake version \([0-9.]*\).*/\1/p')"
   if ! at_least "${version:-0}" 3.24; then
     files+=(tools/requirements-build.txt)
+    missing+=("CMake from 3.24 on")
     export PATH="$VENV/bin:$PATH"
   fi
 
-  local file
-  for file in ${files[@]+"${files[@]}"}; do venv_install "$file"; done
+  local i
+  for i in ${files[@]+"${!files[@]}"}; do venv_install "${files[i]}" "${missing[i]}"; done
   [ -n "$PY" ] || PY="$VENV/bin/python"
   if [ $cuda = 1 ]; then
     CUDACXX="$(find_nvcc)"

@@ -15,13 +15,18 @@ INCLUDE = re.compile(r'^#include "(ops/[^"]+)"', re.M)
 OP = re.compile(r"^\[(\w+)\]", re.M)
 TABLES = "src/dispatch/tables"
 
+# How sources become a library: flags, architectures, what the generator writes.
+MAKING = ("CMakeLists.txt", "CMakePresets.json", "cmake", "tools/einkorn_gen")
 # What every family's kernels are made of or chosen by. Generated files follow from these and from the schema, and one
 # family must not go stale because another gained an op, so they are left out.
-SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", "src/cuda")
+SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", "src/cuda", *MAKING)
+# What is compiled or copied into the build folder.
+BUILT = (*MAKING, "include", "src", "schema", "bindings/python", "bench/host.cu", "bench/CMakeLists.txt")
+ASKED = ("bindings", "tests", "bench/cases")  # what else hashes speak of: what is run, and how
 
 
-def build_folder():
-    return ROOT / "build" / "cuda"
+def build_folder(root=ROOT):
+    return root / "build" / "cuda"
 
 
 def families():
@@ -68,9 +73,8 @@ def family_hash(family, stage, root=ROOT):
     """Of what a result of this stage depends on. A changed test or case is a test or case that has not run. How cases are
     timed and shown (bench/*.py) is left out: a result says what was timed when it was."""
     shared = [p for p in files(*SHARED, root=root) if root / TABLES not in p.parents]
-    if family == CORE:
-        tests = [p for p in files("tests", root=root) if p.parent.parent != root / "tests" / "ops"]
-        return digest(sorted([*shared, *tests, *files("bindings", root=root)]), root)
+    if family == CORE:  # its tests go over all ops, by what the tests of the families say of them
+        return digest(sorted([*shared, *files("src/ops", "schema", "tests", "bindings", root=root)]), root)
     own = files(f"src/ops/{family}", root=root)
     asked = (
         [f"bench/cases/{family}.toml"]
@@ -82,22 +86,31 @@ def family_hash(family, stage, root=ROOT):
 
 
 def build_hash(root=ROOT):
-    """Of everything that is compiled or copied into the build folder."""
-    paths = ("CMakeLists.txt", "CMakePresets.json", "cmake", "include", "src", "schema", "tools/einkorn_gen")
-    paths += ("bindings/python", "bench/host.cu", "bench/CMakeLists.txt")
-    return digest(files(*paths, root=root), root)
+    return digest(files(*BUILT, root=root), root)
 
 
-def commit():
-    """What is checked out, with -dirty where the tree differs; what was built where there is no git."""
-    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12", "--exclude=*"]
+def commit(root=ROOT):
+    """Of what a result speaks of: what was built, where the build folder is of these very sources (a machine with a GPU may
+    have a copy of the tree without git, or with a git of its own), else what is checked out."""
+    record = built(build_folder(root))
+    same = record.get("source_hash") == build_hash(root)
+    return record["commit"] if same and record.get("commit") else checked_out(root)
+
+
+def checked_out(root=ROOT):
+    """The commit, with -dirty where one of the hashed sources differs or is new: results copied into the tree do not count."""
+
+    def git(*words):
+        done = subprocess.run(["git", "-C", str(root), *words], capture_output=True, text=True, check=True)
+        return done.stdout.strip()
+
     try:
-        done = subprocess.run(git, capture_output=True, text=True, check=False)
-        if done.returncode == 0 and done.stdout.strip():
-            return done.stdout.strip()
-    except FileNotFoundError:
-        pass
-    return built().get("commit", "unknown")
+        if Path(git("rev-parse", "--show-toplevel")).resolve() != root.resolve():
+            return "unknown"  # a copy inside of another repository
+        changed = git("status", "--porcelain", "--untracked-files=all", "--", *BUILT, *ASKED)
+        return git("rev-parse", "--short=12", "HEAD") + "-dirty" * bool(changed)
+    except (FileNotFoundError, subprocess.CalledProcessError):
+        return "unknown"
 
 
 def built(folder=None):

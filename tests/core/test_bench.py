@@ -73,6 +73,11 @@ def test_the_sizes_the_bars_speak_of_are_there():
             c for c in ALL if c.op.name == "rms_norm" and c.dims == {"rows": rows, "dim": dim} and c.dtype == "bf16"
         ]
         assert "compile" in case.tags
+    for op in ("rms_norm", "add_rms_norm", "layer_norm"):  # rows of clusters
+        assert any(c.op.name == op and c.dims["dim"] == 131072 and c.bytes >= 128e6 for c in ALL)
+    for op in OPS:
+        if op.family not in bars.OTHER:
+            assert any(c.op.name == op.name and "compile" in c.tags for c in ALL), f"{op.name}: no compiled baseline"
 
 
 def test_a_wrong_case_is_named(tmp_path):
@@ -183,6 +188,33 @@ def test_bars_take_the_worst_case(results):
     bar = next(b for b in bars.bars(results) if b.what == "bf16 forward from 128 MB")
     assert not bar.met and bar.value == 3.7 and bar.where.startswith("swiglu")
     assert not any(b.met for b in bars.bars({})), "nothing measured, nothing met"
+
+
+def test_bars_of_streaming_ops(results):
+    """Each bar misses when what it speaks of is slow, by its op and its bytes, and only then."""
+
+    def missed_with(op, least, most, tb_s):
+        (family,) = {o.family for o in OPS if o.name == op}
+        fits = [e for e in results[family]["cases"] if e["op"] == op and e["dtype"].startswith("bf16")]
+        entry = next(e for e in fits if least * 1e6 <= e["bytes"] < most * 1e6 and not e["pdl"])
+        kept = dict(entry)
+        entry |= {"tb_s": tb_s, "of_ceiling": tb_s / 4.26}
+        found = [b.what for b in bars.bars(results) if not b.met and not b.what.startswith("host")]
+        entry |= kept
+        return found
+
+    large, small = (128, 1e6), (64, 128)
+    assert missed_with("rms_norm_gated", *large, 3.74) == ["bf16 forward from 128 MB"]
+    assert missed_with("rms_norm_gated", *small, 3.74) == []
+    assert missed_with("rms_norm_gated", *small, 3.6) == [
+        "bf16 forward from 64 MB", "the same, with PDL where that was timed",
+    ]  # fmt: skip
+    assert missed_with("rms_norm_backward", *large, 3.44) == []
+    assert missed_with("rms_norm_backward", *large, 3.4) == ["norm backward from 128 MB, as 3 tensors"]
+    assert missed_with("rms_norm_backward", *small, 3.4) == ["norm backward from 64 MB, as 3 tensors"]
+    assert missed_with("silu_backward", *large, 1.0) == []  # no bar speaks of it
+    assert missed_with("swiglu_quant", *large, 3.5) == ["quantizing ops from 128 MB, of copy"]
+    assert missed_with("swiglu_quant", *small, 3.5) == ["quantizing ops from 64 MB, of copy"]
 
 
 def test_bars_of_gemm(results):

@@ -5,6 +5,8 @@ import importlib.machinery
 import importlib.util
 import json
 import re
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -117,6 +119,80 @@ def test_a_family_goes_stale_with_what_it_is_made_of(tree):
     assert sources.family_hash("small", "test", tree) == before
 
 
+def stale(tree, path):
+    """Which families a change of the file makes stale, as (family, stage)."""
+
+    def hashes():
+        return {(f, s): sources.family_hash(f, s, tree) for f in ("small", sources.CORE) for s in ("test", "bench")}
+
+    before, file = hashes(), tree / path
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text((file.read_text() if file.exists() else "") + "\n")
+    return {key for key, value in hashes().items() if value != before[key]}
+
+
+@pytest.mark.parametrize(
+    "path", ["CMakeLists.txt", "CMakePresets.json", "cmake/cuda.cmake", "tools/einkorn_gen/dispatch.py"]
+)
+def test_all_is_stale_with_how_the_library_is_made(tree, path):
+    assert len(stale(tree, path)) == 4
+
+
+@pytest.mark.parametrize(
+    "path", ["src/ops/small/twice_cuda.cu", "schema/small.toml", "schema/other.toml", "tests/ops/small/test_twice.py"]
+)
+def test_core_is_stale_with_every_op(tree, path):
+    assert (sources.CORE, "test") in stale(tree, path)
+
+
+def git(tree, *words):
+    command = ["git", "-C", str(tree), "-c", "user.name=n", "-c", "user.email=e", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+@pytest.fixture
+def repository(tree):
+    git(tree, "init", "-q")
+    git(tree, "add", "-A")
+    git(tree, "commit", "-q", "-m", "first")
+    return tree
+
+
+def test_a_result_names_the_commit_that_was_built(repository):
+    head = git(repository, "rev-parse", "--short=12", "HEAD")
+    assert sources.commit(repository) == head
+    folder = sources.build_folder(repository)
+    folder.mkdir(parents=True)
+    record = {"source_hash": sources.build_hash(repository), "commit": "built1234567"}
+    (folder / "built.json").write_text(json.dumps(record))
+    assert sources.commit(repository) == "built1234567" and sources.checked_out(repository) == head
+    (repository / "src/ops/small/twice_cuda.cu").write_text(SPDX)  # no longer what was built
+    assert sources.commit(repository) == head + "-dirty"
+
+
+@pytest.mark.parametrize(
+    "path, dirty",
+    [
+        ("src/ops/small/twice_cuda.cu", True),
+        ("src/ops/small/new_cuda.cu", True),  # CMake takes what it finds
+        ("tests/ops/small/test_twice.py", True),
+        ("bench/cases/small.toml", True),
+        ("bench/results/h200/small.json", False),
+        ("docs/glossary.md", False),
+    ],
+)
+def test_only_hashed_sources_make_a_commit_dirty(repository, path, dirty):
+    (repository / path).parent.mkdir(parents=True, exist_ok=True)
+    (repository / path).write_text("changed")
+    assert sources.checked_out(repository).endswith("-dirty") == dirty
+
+
+def test_a_copy_without_git_knows_no_commit(repository):
+    copy = repository / "copy"
+    shutil.copytree(repository, copy, ignore=lambda folder, names: [n for n in names if n in (".git", "copy")])
+    assert sources.commit(copy) == "unknown"  # not that of the repository around it
+
+
 # ---- gpu-check ------------------------------------------------------------------------------------------------------
 
 
@@ -185,6 +261,18 @@ def test_a_sanitizer_finding_counts_against_all_that_ran(gpu_check, capsys):
     assert not gpu_check.status("h200")
     failed = [line.split()[:2] for line in capsys.readouterr().out.split("\n") if "FAILED" in line]
     assert failed == [["norm", "memcheck"]]
+
+
+def test_what_was_built_earlier_gets_the_commit_of_today(gpu_check, monkeypatch, tmp_path):
+    monkeypatch.setattr(gpu_check, "BUILD", tmp_path)
+    monkeypatch.setattr(gpu_check, "is_built", lambda: True)
+    monkeypatch.setattr(sources, "built", lambda: {"source_hash": "a", "commit": "old-dirty"})
+    monkeypatch.setattr(sources, "checked_out", lambda: "new")
+    monkeypatch.setattr(gpu_check, "ROOT", tmp_path)
+    gpu_check.build()
+    assert not (tmp_path / "built.json").exists()  # elsewhere the record stays as it came
+    gpu_check.build(here=True)
+    assert json.loads((tmp_path / "built.json").read_text()) == {"source_hash": "a", "commit": "new"}
 
 
 def test_what_was_only_skipped_is_not_recorded(gpu_check):

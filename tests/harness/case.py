@@ -15,8 +15,9 @@ class Case:
     attrs: tuple = ()  # (attr, value) that are not the default
     present: tuple = ()  # optional tensors that are given
     alias: tuple = ()  # (output, input) in the same memory
-    # random: any order of dims, with gaps; broadcast: a leading dim of an input has stride 0; columns:a,b: matrices by
-    # rows, but a and b by columns, with a gap after each; columns:a,b:b the same, with one b for the whole batch
+    # random: any order of dims, with gaps; aligned: with gaps of whole vectors; broadcast: a leading dim of an input has
+    # stride 0; columns:a,b: matrices by rows, but a and b by columns, with a gap after each; columns:a,b:b the same, with
+    # one b for the whole batch
     strides: str = "dense"
     shift: int = 0  # bytes past a 256-byte boundary where every tensor starts, rounded up to whole elements
     moved: str = ""  # the one tensor that is shifted, where it is not all of them

@@ -53,6 +53,8 @@ class Prepared:
                 strides = own
             elif case.strides == "random":
                 strides = memory.strided(shape, free_last, rng)
+            elif case.strides == "aligned":
+                strides = memory.strided(shape, free_last, rng, gaps=(16, 64))
             elif case.strides == "broadcast" and t.role == "in":
                 strides = memory.broadcast(shape, lead or self.spec.batch_dims(t), rng)
             elif case.strides.startswith("columns:"):

@@ -31,6 +31,8 @@ TALL = {
 }
 # A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
 WIDE = {"n": 65544, "lead": (3,)}
+# Rows that fill the registers of a block, and those of 2 to 8 blocks, in leading dims that strides take apart.
+WIDE_ROWS = [{"n": n, "lead": lead} for n, lead in ((32768, (2, 2)), (65544, (2, 2)), (131072, (3,)), (262144, (2,)))]
 # Rows that are the same number of vectors for every thread, with all optional tensors: kernels ask less of those.
 WHOLE = {"n": 4096, "lead": (6,)}
 FUZZ = {"smoke": 3, "ci": 100, "full": 200}
@@ -46,19 +48,21 @@ class Spec:
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case of which some
-    tensor is to have 2^31 elements, where those of dims(4096, ...) would take too long; or a list of such. probes:
-    keywords of case(), for kernel rows that refuse an ordinary one: see probes(). replays: the same for cases that a
-    captured graph must follow. nonzero: free dims that are never 0. crowds: (n, rows) at which blocks go on to further
-    rows, which must give the bits that a few rows get."""
+    tensor is to have 2^31 elements, where those of dims(4096, ...) would take too long; or a list of such. more_large:
+    (dims, and dtypes or variant) of further ones, until every kernel row has one. probes: keywords of case(), for kernel
+    rows that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. wide:
+    the same for rows too long for every group; at level full they also run with gaps between them, and in place. nonzero:
+    free dims that are never 0. crowds: (n, rows) at which blocks go on to further rows, which must give the bits that a
+    few rows get."""
 
-    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
-                 nonzero=(), crowds=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
+    def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, more_large=(),
+                 probes=(), replays=(), nonzero=(), crowds=(), wide=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
         self.op, self.schema, self.reference = op, OPS[op], reference
         self.variants = [{}, *variants]
         self.inputs, self.special = inputs or (lambda rng, t, a: None), special
         self._dims, self._sizes, self._probes, self.nonzero = dims, sizes, probes, nonzero
-        self.large = large if isinstance(large, list) else [large or {}]
-        self._replays, self.crowds = replays, crowds
+        self.large, self.more_large = large if isinstance(large, list) else [large or {}], more_large
+        self._replays, self.crowds, self._wide = replays, crowds, wide
 
     # ---- what a case can be -------------------------------------------------------------------------------------------
 
@@ -143,6 +147,10 @@ class Spec:
     def replays(self, dtypes):
         return [*self.probes(dtypes), *(self.case(dtypes, **{"i": 0, **replay}) for replay in self._replays)]
 
+    def wide(self, dtypes):
+        cases = [self.case(dtypes, **{"i": i, **wide}, seed=100 + i) for i, wide in enumerate(self._wide)]
+        return cases if self.schema.has_lead else [self.with_batch(case, 2) for case in cases]
+
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""
         attrs = self.variants[i % len(self.variants)] if variant is None else variant
@@ -195,6 +203,8 @@ class Spec:
         for i, n in enumerate([7, 64, 129, 1024, 40, 16, 520, 2056][: 3 if level == "smoke" else 8]):
             lead = [(3, 4), (5,), (2, 3, 2), (1, 6), (2, 2, 3, 2, 2)][i % 5]
             yield self.case(dtypes, n, i, lead, strides="random", seed=100 + i)
+        for case in self.wide(dtypes) if level == "full" else ():
+            yield dataclasses.replace(case, strides="aligned")
 
     def _broadcast(self, dtypes, level, seed):
         if self.schema.has_lead:
@@ -215,6 +225,9 @@ class Spec:
                     for alias in self.alias_sets(case):
                         yield self.case(dtypes, n, 0, (3,), variant, presence, alias=alias)
                         yield self.case(dtypes, n, 1, (2, 3), variant, presence, alias=alias, strides="random")
+        for case in self.wide(dtypes) if level == "full" else ():
+            for alias, strides in itertools.product(self.alias_sets(case), ("dense", "aligned")):
+                yield dataclasses.replace(case, alias=alias, strides=strides)
 
     def _special(self, dtypes, level, seed):
         sums = any(t.role != "in" and not self.has_batch(t) for t in self.schema.tensors)

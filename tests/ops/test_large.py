@@ -11,6 +11,8 @@ from harness import AUTO, Prepared, all_specs, decode, rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE, STORAGE
 
+SHARDS = 2  # processes of tools/gpu-check; each holds up to 22 GB on the GPU
+
 LIMIT = 2**31
 PERIOD = 127  # rows of distinct data, repeated: prime, so that a wrapped offset meets other data
 CHECKED = 16  # rows read back at each place that is looked at
@@ -21,22 +23,32 @@ def test_beyond_2_31_elements(spec, cuda, level):
         pytest.skip("level full only")
     if not spec.schema.batch and spec.op not in ("rms_norm_backward", "layer_norm_backward"):
         pytest.skip("no batch dimension to grow")
-    dtypes = next(c for c in spec.combos() if dict(c).get("T", dict(c).get("S")) in ("bf16", "f16"))
+    took = set()
+    # Then other layouts, dtypes and sizes, where those have kernels or offsets of their own: all rows, between them.
+    for one in [*({"dims": dims} for dims in spec.large), *spec.more_large]:
+        took |= check_large(spec, cuda, large_case(spec, **one))
+    missed = {k.name for k in rows.usable(spec.op, cuda)} - took
+    assert not spec.more_large or not missed, f"no case is for {', '.join(sorted(missed))}"
+
+
+def large_case(spec, dims, dtypes=None, variant=None):
+    """PERIOD rows of what is to be repeated. dims: in place of those of a case of size 4096."""
+    usual = next(c for c in spec.combos() if dict(c).get("T", dict(c).get("S")) in ("bf16", "f16"))
+    case = spec.case(dtypes or usual, 4096, 0, (PERIOD,), variant=variant or {})
     # Sums over all rows have no reference of a few rows: only what belongs to a row is asked for.
-    for dims in spec.large:
-        case = spec.case(dtypes, 4096, 0, (PERIOD,), variant={})
-        check_large(spec, dataclasses.replace(case, dims=tuple({**dict(case.dims), **dims}.items())), cuda)
-
-
-def check_large(spec, case, cuda):
     keep = tuple(
         t.name for t in spec.schema.tensors if t.name in case.present and (spec.has_batch(t) or t.role == "in")
     )
-    case = spec.with_batch(dataclasses.replace(case, present=keep), PERIOD)
+    dims = tuple({**dict(case.dims), **dims}.items())
+    return spec.with_batch(dataclasses.replace(case, present=keep, dims=dims), PERIOD)
+
+
+def check_large(spec, cuda, case):
+    """The rows that took the case, its batch repeated until its largest tensor has more than 2^31 elements."""
     part = Prepared(spec, case)
     largest = max(int(np.prod(part.shapes[n])) for n in part.tensors)
     count = (LIMIT // (largest // PERIOD) + 2 * PERIOD) // PERIOD  # repetitions of the period
-    context = einkorn.Context(cuda)
+    context, took = einkorn.Context(cuda), set()
     whole = {name: Grown(part, name, count, context, cuda) for name in part.tensors}
     expected = part.results(part.run(cuda, AUTO))
     for row in [*(k.name for k in rows.usable(spec.op, cuda)), AUTO]:
@@ -50,12 +62,58 @@ def check_large(spec, case, cuda):
             assert e.status == "unsupported" and row != AUTO, e
             continue
         rows.ran(context.last_kernel())
+        took.add(context.last_kernel())
         for name in part.outputs:
             last, limit = count * PERIOD - CHECKED, LIMIT // whole[name].row_elements
             for first in (0, last // 2, max(min(limit - CHECKED // 2, last), 0), last):
                 got = whole[name].read(first, CHECKED)
                 want = expected[name][0][np.arange(first, first + CHECKED) % PERIOD]
                 close(spec, row, name, got, want, part.dtypes[name], first)
+    return took
+
+
+def test_a_matrix_beyond_2_31_elements(cuda, level):
+    """transpose_2d of one matrix, tall or wide: offsets inside of it, not from one to the next."""
+    if level != "full":
+        pytest.skip("level full only")
+    few, period = 64, 8 * PERIOD
+    count = LIMIT // (few * period) + 2
+    many, context = count * period, einkorn.Context(cuda)
+    data = np.random.default_rng(0).integers(0, 1 << 16, (period, few), np.uint16)  # only moved: any bits will do
+    for tall in (True, False):
+        x = einkorn.empty((many, few) if tall else (few, many), "bf16", cuda)
+        y = einkorn.empty((few, many) if tall else (many, few), "bf16", cuda)
+        if tall:
+            repeat(context, x.pointer, data, count)
+        else:
+            for r in range(few):
+                repeat(context, x.pointer + r * many * 2, np.ascontiguousarray(data[:, r]), count)
+        for row in [*(k.name for k in rows.usable("transpose_2d", cuda)), AUTO]:
+            y.fill_bytes(0xFF)
+            einkorn.context(cuda).synchronize()
+            context.force("transpose_2d", None if row == AUTO else row)
+            try:
+                einkorn.transpose_2d(x, y=y, ctx=context)
+            except einkorn.Error as e:
+                assert e.status == "unsupported" and row != AUTO, e
+                continue
+            last = many - CHECKED
+            for first in (0, last // 2, last):
+                want = data[np.arange(first, first + CHECKED) % period]
+                if tall:  # a piece of each row of y
+                    got = np.stack([piece(context, y.pointer + 2 * (r * many + first), CHECKED) for r in range(few)], 1)
+                else:
+                    got = piece(context, y.pointer + 2 * first * few, CHECKED * few).reshape(CHECKED, few)
+                assert np.array_equal(got, want), f"{row}: y is wrong from {first} on, {x.shape}"
+        context.force("transpose_2d", None)
+
+
+def piece(context, pointer, n):
+    """n elements of 16 bits from `pointer` on."""
+    raw = np.empty(n, np.uint16)
+    _native.memory_copy(context._native, raw.__array_interface__["data"][0], pointer, raw.nbytes)
+    context.synchronize()
+    return raw
 
 
 def test_weights_beyond_2_31_elements(cuda, level):

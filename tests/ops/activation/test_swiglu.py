@@ -8,7 +8,13 @@ def reference(t, a):
     return {"y": Expected(silu(gate) * up, **silu_size(gate, up), math=True)}
 
 
-SPEC = Spec("swiglu", reference, variants=[*LAYOUTS], dims=gate_dims)
+SPEC = Spec(
+    "swiglu",
+    reference,
+    variants=[*LAYOUTS],
+    dims=gate_dims,
+    more_large=[{"dims": {}, "variant": v} for v in LAYOUTS[1:]],
+)
 
 
 def test_swiglu(plan):

@@ -13,7 +13,12 @@ def reference(t, a):
 
 # The slope at infinity is 0 * inf in one formula and 0 or 1 in another: no infinities here.
 SPEC = Spec(
-    "swiglu_backward", reference, variants=LAYOUTS, dims=gate_dims, special=("nan", "zero", "denormal", "large")
+    "swiglu_backward",
+    reference,
+    variants=LAYOUTS,
+    dims=gate_dims,
+    special=("nan", "zero", "denormal", "large"),
+    more_large=[{"dims": {}, "variant": v} for v in LAYOUTS[1:]],
 )
 
 

@@ -14,6 +14,7 @@ SPEC = Spec(
     reference,
     variants=[*LAYOUTS, {"group": 128}, {"group": 7, "layout": "interleaved"}],
     dims=gate_dims,
+    more_large=[{"dims": {}, "variant": v} for v in (*LAYOUTS[1:], {"group": 128})],
 )
 
 

@@ -17,7 +17,12 @@ def reference(t, a):
     return {"y": Expected(t.x, exact=True)}
 
 
-SPEC = Spec("cast", reference, inputs=inputs)
+SPEC = Spec(
+    "cast",
+    reference,
+    inputs=inputs,
+    more_large=[{"dims": {}, "dtypes": (("S", s), ("D", "bf16"))} for s in ("f32", "bf16")],
+)
 
 
 def test_cast(plan):

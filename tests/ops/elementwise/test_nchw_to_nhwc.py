@@ -17,7 +17,14 @@ def reference(t, a):
 
 
 # 16-byte vectors on both sides; 3 channels
-SPEC = Spec("nchw_to_nhwc", reference, dims=dims, sizes=SIZES, probes=[{"n": 256, "i": 3}, {"n": 256, "i": 4}])
+SPEC = Spec(
+    "nchw_to_nhwc",
+    reference,
+    dims=dims,
+    sizes=SIZES,
+    probes=[{"n": 256, "i": 3}, {"n": 256, "i": 4}],
+    more_large=[{"dims": {"channels": c, "height": 16, "width": 64}} for c in (64, 3)],
+)
 
 
 def test_nchw_to_nhwc(plan):

@@ -17,7 +17,14 @@ def reference(t, a):
     return {"y": Expected(np.swapaxes(t.x, -1, -2), exact=True)}
 
 
-SPEC = Spec("transpose_2d", reference, dims=dims, sizes=SIZES, probes=[{"n": 256, "i": 3, "lead": (3,)}])
+SPEC = Spec(
+    "transpose_2d",
+    reference,
+    dims=dims,
+    sizes=SIZES,
+    probes=[{"n": 256, "i": 3, "lead": (3,)}],
+    more_large=[{"dims": {"m": 256, "n": 72}}],
+)
 
 
 def test_transpose_2d(plan):

@@ -18,6 +18,7 @@ def reference(t, a):
 SPEC = Spec(
     "upsample_nearest_2x", reference, variants=[{"layout": "nhwc"}], dims=dims, sizes=SIZES,
     probes=[{"n": 64, "i": 3, "variant": {}}, {"n": 64, "i": 3}],
+    more_large=[{"dims": {"d1": 16, "d2": 8, "d3": 64}, "variant": {"layout": v}} for v in ("nchw", "nhwc")],
 )  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import add_residual, weight_of
-from harness.spec import WHOLE, WIDE
+from harness.spec import WHOLE, WIDE, WIDE_ROWS
 
 
 def reference(t, a):
@@ -17,7 +17,7 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE, WHOLE])
+SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE, WHOLE], wide=WIDE_ROWS)
 
 
 def test_add_layer_norm(plan):

@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import add_residual, weight_of
-from harness.spec import WHOLE, WIDE
+from harness.spec import WHOLE, WIDE, WIDE_ROWS
 
 
 def reference(t, a):
@@ -15,7 +15,14 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("add_rms_norm", reference, variants=[{"eps": 1e-3, "weight_offset": 1.0}], probes=[WIDE, WHOLE])
+SPEC = Spec(
+    "add_rms_norm",
+    reference,
+    variants=[{"eps": 1e-3, "weight_offset": 1.0}],
+    probes=[WIDE, WHOLE],
+    wide=WIDE_ROWS,
+    more_large=[{"dims": {"dim": 65544}}],
+)
 
 
 def test_add_rms_norm(plan):

@@ -40,6 +40,15 @@ def reference(t, a):
     return {"y": Expected(y, magnitude, n=g.shape[-1], floor=floor)}
 
 
+# More than 96 KB of a group, or of neighbouring groups, go to a cluster of blocks in any dtype. The last have the same
+# number of vectors for every thread.
+PROBES = [
+    {"n": 12296, "i": 3, "variant": {"groups": 2}},
+    {"n": 776, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+    {"n": 16384, "i": 3, "variant": {"groups": 2}},
+    {"n": 1024, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+    {"n": 4096, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+]
 SPEC = Spec(
     "group_norm",
     reference,
@@ -47,14 +56,13 @@ SPEC = Spec(
     dims=dims,
     inputs=inputs,
     sizes=SIZES,
-    # More than 96 KB of a group, or of neighbouring groups, go to a cluster of blocks in any dtype. The last have the same
-    # number of vectors for every thread.
-    probes=[
-        {"n": 12296, "i": 3, "variant": {"groups": 2}},
-        {"n": 776, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
-        {"n": 16384, "i": 3, "variant": {"groups": 2}},
-        {"n": 1024, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
-        {"n": 4096, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+    probes=PROBES,
+    wide=PROBES,
+    # A group in a cluster; several neighbouring groups in a block, and in a cluster
+    more_large=[
+        {"dims": {"outer": 4, "inner": 32768}, "variant": {"groups": 2}},
+        {"dims": {"outer": 256, "inner": 256}, "variant": {"layout": "nhwc"}},
+        {"dims": {"outer": 2048, "inner": 64}, "variant": {"groups": 4, "layout": "nhwc"}},
     ],
 )
 

@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
-from harness.spec import WHOLE, WIDE
+from harness.spec import WHOLE, WIDE, WIDE_ROWS
 
 
 def reference(t, a):
@@ -21,7 +21,15 @@ def reference(t, a):
 
 # Enough rows for blocks that stay, on up to 200 SMs, and not the same number for each: one row to a block, and two.
 CROWDS = [(4096, 4003), (2048, 8006)]
-SPEC = Spec("layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE, WHOLE], crowds=CROWDS)
+SPEC = Spec(
+    "layer_norm",
+    reference,
+    variants=[{"eps": 1e-2}],
+    probes=[WIDE, WHOLE],
+    crowds=CROWDS,
+    wide=WIDE_ROWS,
+    more_large=[{"dims": {"dim": 65544}}],
+)
 
 
 def test_layer_norm(plan):

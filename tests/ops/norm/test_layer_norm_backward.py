@@ -2,6 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
+from harness.spec import WIDE_ROWS
 from harness.tolerance import DENORMAL
 
 
@@ -32,7 +33,16 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("layer_norm_backward", reference, variants=[{"eps": 1e-2}], inputs=inputs)
+# The widest rows of bulk copies, and those that only the last row of the table takes
+WIDE = [{"n": 16384, "lead": (2, 2)}, *WIDE_ROWS]
+SPEC = Spec(
+    "layer_norm_backward",
+    reference,
+    variants=[{"eps": 1e-2}],
+    inputs=inputs,
+    wide=WIDE,
+    more_large=[{"dims": {"dim": 128}}],
+)
 
 
 def test_layer_norm_backward(plan):

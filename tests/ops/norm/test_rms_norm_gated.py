@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import sigmoid, silu, weight_of
-from harness.spec import WIDE
+from harness.spec import WIDE, WIDE_ROWS
 from harness.tolerance import LEAST
 
 
@@ -34,6 +34,8 @@ SPEC = Spec(
     ],
     dims=dims,
     probes=[WIDE],
+    wide=[{**w, "variant": {"norm_before_gate": i % 2 == 1}} for i, w in enumerate(WIDE_ROWS)],
+    more_large=[{"dims": {}, "variant": {"group": 128}}, {"dims": {"dim": 65544}}],
 )
 
 
