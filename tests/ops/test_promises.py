@@ -7,7 +7,7 @@ import zlib
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, Refused, over_rows, rows
+from harness import AUTO, Prepared, Refused, check_batches, over_rows, rows
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -44,29 +44,6 @@ def test_deterministic(spec, device, level):
 
     promised = [k.name for k in rows.usable(spec.op, device) if k.deterministic]
     over_rows(spec, [*promised, AUTO], some_dtypes(spec, level), check, lambda dtypes: spec.probes(dtypes, **usual))
-
-
-def check_batches(full, device, row, context, batches):
-    """Whether the row takes the case, and then: that an entry has the bits it has in `full` in every batch."""
-    spec, batch = full.spec, full.spec.schema.batch[0]
-    try:
-        whole = full.results(full.run(device, row, context))
-    except Refused:
-        return False
-    count = next(whole[n][0].shape[0] for n in whole if batch in full.tensors[n].dims)
-    for b in batches:
-        entries = np.arange(b) % count
-        inputs = {k: v[entries] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
-        part = Prepared(spec, spec.with_batch(full.case, b), inputs)
-        try:
-            got = part.results(part.run(device, row, context))
-        except Refused:
-            continue
-        for name, (values, _) in got.items():
-            if batch in full.tensors[name].dims:
-                same = values.tobytes() == np.ascontiguousarray(whole[name][0][entries]).tobytes()
-                assert same, f"{row}: {name} differs in a batch of {b} from one of {count}, {part.case}"
-    return True
 
 
 def test_batch_invariant(spec, device, level):
