@@ -4,15 +4,11 @@ with what f32 arithmetic and a rounded P may be off by. What no query sees is Na
 page table has numbers there that are no pages."""
 
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 
-from . import rows
 from .case import Case
-from .dtypes import decode, round_to
 from .memory import strided
-from .run import Prepared, Refused
 from .spec import Spec, _items
 from .tolerance import F32, FAST_MATH, LEAST, UNIT, Expected, product_error
 
@@ -440,53 +436,3 @@ def attend(q, k, v, sees, slope, sink, a):
         y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / above
     lse_error = mean[:, 0] + F32 * (8 + 2 * np.log2(max(kv, 1)) + 4 * np.abs(most[:, 0]))
     return y, lse, y_error, lse_error
-
-
-# ---- the error of plain ops -----------------------------------------------------------------------------------------------
-
-
-def plain_product(x, y):
-    """x @ y in float32, one sum after the other: a BLAS would cut the sums into blocks, each CPU's its own way."""
-    x, y = x.astype(np.float32), y.astype(np.float32)
-    total = np.zeros((x.shape[0], y.shape[1]), np.float32)
-    for i in range(x.shape[1]):
-        total += x[:, i, None] * y[i]
-    return total
-
-
-def by_parts(t, a, dtype):
-    """The same as a chain of plain ops in this dtype, every result rounded to it: products, scale, softmax, product."""
-    q = t["q"].reshape(-1, a.heads, a.head_dim)
-    y = np.zeros((q.shape[0], a.heads, a.v_dim))
-    for b in range(a.batch):
-        first, n, kv = sequence(t, a, b)
-        sees = mask_of(t, a, b, n, kv)
-        if not sees.any():
-            continue
-        k, v = (round_to(gather(t, name, seen_places(t, a, b, sees)), dtype) for name in ("k", "v"))
-        for h in range(a.heads):
-            of = h // (a.heads // a.kv_heads)
-            s = round_to(plain_product(q[first : first + n, h], k[:, of].T), dtype)
-            s = round_to((s / np.sqrt(a.head_dim)).astype(np.float32), dtype)
-            s = np.where(sees, s, -np.inf).astype(np.float32)
-            p = np.where(sees, np.exp(s - np.where(sees.any(1), s.max(1), 0)[:, None]), 0)
-            p = round_to(p / np.maximum(p.sum(1, keepdims=True), np.float32(LEAST)), dtype)
-            y[first : first + n, h] = round_to(plain_product(p, v[:, of]), dtype)
-    return y.reshape(*t["q"].shape[:-1], a.v_dim)
-
-
-def check_beside_parts(spec, device, case):
-    """At most twice as far from float64, at the worst and on average, as a chain of plain ops in the same dtype."""
-    prepared, dtype = Prepared(spec, case), dict(case.dtypes)["T"]
-    t = dict.fromkeys(x.name for x in spec.schema.tensors)
-    t |= {n: decode(raw, prepared.dtypes[n]) for n, raw in prepared.inputs.items()}
-    want = prepared.expected()["y"].value
-    chain = np.abs(by_parts(t, SimpleNamespace(**prepared.values), dtype) - want)
-    for row in [k.name for k in rows.usable(spec.op, device)]:
-        try:
-            raw, _ = prepared.results(prepared.run(device, row))["y"]
-        except Refused:
-            continue
-        error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
-        assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
-        assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"

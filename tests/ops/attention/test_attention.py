@@ -3,8 +3,10 @@ import itertools
 
 import einkorn
 import numpy as np
+import pytest
 from harness import Prepared, Refused, rows
-from harness.attention import AttentionSpec, check_beside_parts
+from harness.attention import AttentionSpec
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -90,9 +92,23 @@ def test_sequences_alone(device, level):
                     assert same, f"{row}: {name} differs in a batch of {n} from one of 128"
 
 
-def test_error_of_a_chain_of_ops(device):
+def masked(dtypes, level):
+    """A case for every kind of mask and score."""
+    for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+        yield SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=TILES[i % 4], batch=2, extras=extras,
+                        attrs=attrs, seed=8 + 2 * i)  # fmt: skip
+
+
+def test_error_of_a_chain_of_ops(device, level):
     for dtypes in SPEC.combos():
-        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
-            case = SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=dims, batch=2, extras=(),
-                             attrs=[{}, {"causal": True}][i % 2], seed=8 + 2 * i)  # fmt: skip
-            check_beside_parts(SPEC, device, case)
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case)
+
+
+def test_error_of_torch(device, level):
+    if level == "smoke":
+        pytest.skip("other libraries' kernels are not for the sanitizers")
+    chain = by_torch(pytest.importorskip("torch"), device)
+    for dtypes in beside_torch(SPEC, device):
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case, chain)

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from harness.attention import AttentionSpec, check_beside_parts
+import pytest
+from harness.attention import AttentionSpec
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside
 
 SHARDS = 6  # processes of tools/gpu-check
 
@@ -35,9 +37,23 @@ def test_attention_decode(plan):
     plan.check()
 
 
-def test_error_of_a_chain_of_ops(device):
+def masked(dtypes, level):
+    """A case for every kind of mask and score."""
+    for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+        yield SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2 % 2], kv_len=333, heads=(8, 2),
+                        dims=TILES[i % 4], batch=3, extras=extras, attrs=attrs, page_size=16, seed=8 + 2 * i)  # fmt: skip
+
+
+def test_error_of_a_chain_of_ops(device, level):
     for dtypes in SPEC.combos():
-        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
-            case = SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2], kv_len=333, heads=(8, 2), dims=dims,
-                             batch=3, extras=(), attrs={"causal": True}, page_size=16, seed=8 + 2 * i)  # fmt: skip
-            check_beside_parts(SPEC, device, case)
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case)
+
+
+def test_error_of_torch(device, level):
+    if level == "smoke":
+        pytest.skip("other libraries' kernels are not for the sanitizers")
+    chain = by_torch(pytest.importorskip("torch"), device)
+    for dtypes in beside_torch(SPEC, device):
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case, chain)
