@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attention beside the same math as plain ops in the same dtype, in NumPy and in PyTorch."""
+"""Attention beside the same math as plain ops in the same dtype, in NumPy and in PyTorch, and bit for bit beside itself."""
 
 import contextlib
 from types import SimpleNamespace
 
+import einkorn
 import numpy as np
 
 from . import rows
 from .attention import gather, mask_of, seen_places, sequence
 from .dtypes import decode, round_to
-from .run import Prepared, Refused
+from .run import AUTO, Prepared, Refused
 from .tolerance import LEAST, UNIT
 
 # Every mask and score by itself, then several together: attributes and optional tensors.
@@ -21,6 +22,7 @@ MASKED = [
 ]  # fmt: skip
 # Heads for which kernels have tiles, or code, of their own. 512 is beyond those of prefill for Hopper.
 TILES = [(64, 64), (128, 128), (192, 128), (256, 256), (512, 512)]
+RUNS = {"ci": 100, "full": 100}  # of one call; on the CPU 10
 
 
 # ---- the error of plain ops -----------------------------------------------------------------------------------------------
@@ -158,3 +160,28 @@ def check_beside(spec, device, case, chain=by_parts):
         error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
         assert error.max() <= 2 * plain.max() + rounding.max(), f"{row}: {error.max()} {plain.max()} {case}"
         assert error.mean() <= 2 * plain.mean() + rounding.mean(), f"{row}: {error.mean()} {plain.mean()} {case}"
+
+
+def name_of(dtypes):
+    """A test id."""
+    return "-".join(dtype for _, dtype in dtypes)
+
+
+# ---- bits -----------------------------------------------------------------------------------------------------------------
+
+
+def check_same_bits(spec, device, level, cases):
+    """The cases, run again and again on every row that promises the same bits each time. The rows of the CPU, which have the
+    same code for all of them, get some."""
+    context = einkorn.Context(device, flags=("deterministic",))
+    promised = [*(k.name for k in rows.usable(spec.op, device) if k.deterministic), AUTO]
+    for case in cases if device != "cpu" else cases[::4]:
+        prepared = Prepared(spec, case)
+        for row in promised:
+            try:
+                first = prepared.run(device, row, context)
+            except Refused:
+                continue
+            prepared.check(first)
+            for _ in range((RUNS[level] if device != "cpu" else 10) - 1):
+                assert np.array_equal(prepared.run(device, row, context), first), f"{row}: another result, {case}"

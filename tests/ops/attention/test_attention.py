@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import Prepared, Refused, rows
 from harness.attention import AttentionSpec
-from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside, check_same_bits, name_of
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -112,3 +112,18 @@ def test_error_of_torch(device, level):
     for dtypes in beside_torch(SPEC, device):
         for case in masked(dtypes, level):
             check_beside(SPEC, device, case, chain)
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_same_bits_for_every_head_dim(dtypes, device, level):
+    """With the tiles for plain scores and those for softcap and ALiBi, and the one for calls without masks."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    plain, shaped = {"causal": True, "window_left": 150}, {"causal": True, "softcap": 10.0}
+    kinds = [(packed, plain, ("sinks", "lse")), (paged, shaped, ("alibi", "lse"))]
+    cases = [*itertools.product(TILES, kinds), ((128, 128), (dense, {}, ("lse",)))]
+    check_same_bits(SPEC, device, level, [
+        SPEC.make(dtypes, i, mode=mode, q_len=70, kv_len=200, heads=(2, 1), batch=2, dims=dims, attrs=attrs, extras=extras,
+                  page_size=16)
+        for i, (dims, (mode, attrs, extras)) in enumerate(cases)
+    ])  # fmt: skip

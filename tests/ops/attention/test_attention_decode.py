@@ -1,7 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
+
+import einkorn
+import numpy as np
 import pytest
-from harness.attention import AttentionSpec
-from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside
+from harness import AUTO, Prepared, batch_of, check_batches, rows
+from harness.attention import GARBAGE, AttentionSpec
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside, check_same_bits, name_of
 
 SHARDS = 6  # processes of tools/gpu-check
 
@@ -15,6 +20,12 @@ def paged(q_len, kv_len, batch, page_size):
     most = -(-kv_len // page_size)
     own = {"pages": max(batch * most, 1), "page_size": page_size, "max_pages": most}
     return (), {"batch": batch, "q_len": q_len, **own}, ("page_table",)
+
+
+def shared(q_len, kv_len, batch, page_size):
+    """Pages for two sequences, of which all have some in common."""
+    _, own, given = paged(q_len, kv_len, batch, page_size)
+    return (), {**own, "pages": 2 * own["max_pages"]}, given
 
 
 def generic(n, attrs, lead):
@@ -57,3 +68,57 @@ def test_error_of_torch(device, level):
     for dtypes in beside_torch(SPEC, device):
         for case in masked(dtypes, level):
             check_beside(SPEC, device, case, chain)
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_same_bits_for_every_head_dim(dtypes, device, level):
+    """Sequences that are cut. A kv head has 4 rows, or more than the 8 of a small tile: dtypes take turns."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    cases, first = [], SPEC.combos().index(dtypes)
+    for i, dims in enumerate(TILES):
+        few = (first + i) % 2
+        cases.append(SPEC.make(
+            dtypes, i, mode=shared, q_len=1 if few else 3, kv_len=400, heads=(4, 1), batch=3, dims=dims, extras=("lse",),
+            attrs={"causal": True} if few else {"causal": True, "softcap": 10.0}, page_size=16 if few else 1,
+        ))  # fmt: skip
+    check_same_bits(SPEC, device, level, cases)
+
+
+PART = 512  # keys of a part where results must not depend on the batch: kFixedKeys of attention_split.h
+BATCHES = {"ci": [1, 2, 5, 33, 128], "full": range(1, 129)}
+
+
+def wider(full, n):
+    """A batch whose page table has room for longer sequences, as that of a batch with one of these would."""
+    part = batch_of(full, n)
+    room = n % 3
+    dims = {**dict(part.case.dims), "max_pages": part.values["max_pages"] + room}
+    table = np.pad(part.inputs["page_table"], ((0, 0), (0, room)), constant_values=GARBAGE)
+    case = dataclasses.replace(part.case, dims=tuple(dims.items()))
+    return Prepared(SPEC, case, part.inputs | {"page_table": table})
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_cut_sequences_in_every_batch(dtypes, device, level):
+    """Sequences of several parts have the same bits in a batch of any size, also beside longer ones."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    context = einkorn.Context(device, flags=("batch_invariant",))
+    promised = [*(k.name for k in rows.usable(SPEC.op, device) if k.batch_invariant), AUTO]
+    batches = BATCHES[level] if device != "cpu" else BATCHES["ci"]
+    # Rows for all kernels, and more of them than an item has, by samples.
+    for heads, q_len, sizes in [((4, 1), 1, batches), ((10, 1), 2, BATCHES["ci"])]:
+        case = SPEC.make(dtypes, 0, mode=shared, q_len=q_len, kv_len=1500, heads=heads, batch=12, dims=(64, 64),
+                         page_size=16, attrs={"causal": True}, extras=("sinks", "lse"))  # fmt: skip
+        drawn = Prepared(SPEC, case)
+        # Not more than there is: a wider page table would have it.
+        lengths = np.clip(drawn.inputs["kv_len"], 0, drawn.values["max_kv"])
+        assert (lengths > PART).sum() >= 4 and (lengths > 2 * PART).any(), "no sequences that are cut"
+        full = Prepared(SPEC, case, drawn.inputs | {"kv_len": lengths})
+        for row in promised:
+            if check_batches(full, device, row, context, sizes, wider):
+                full.check(full.run(device, row, context))
+            else:
+                wide = heads[0] // heads[1] * q_len > 4 and row == "attention_decode_cuda_split"
+                assert wide or dict(dtypes)["T"] == "f32", f"{row} refused {case}"
