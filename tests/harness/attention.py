@@ -3,13 +3,14 @@
 with what f32 arithmetic and a rounded P may be off by. What no query sees is NaN, in K, V and their scales, and the
 page table has numbers there that are no pages."""
 
+import dataclasses
 import itertools
 
 import numpy as np
 
 from .case import Case
 from .memory import strided
-from .spec import Spec, _items
+from .spec import SAME_LAYOUT, Spec, _items
 from .tolerance import F32, FAST_MATH, LEAST, UNIT, Expected, product_error
 
 GARBAGE = 2**30  # in a page table, where nothing may look
@@ -36,10 +37,12 @@ TILED = [
     (300, 300, {"causal": True, "window_left": 63}), (257, 130, {"causal": True}), (127, 512, {"window_left": 256}),
     (65, 257, {"causal": True, "window_left": 192}), (192, 384, {"window_right": 128}), (33, 449, {"softcap": 20.0}),
 ]  # fmt: skip
+REPLAYED = ("any", "full", "one", "any")  # lengths, from one replay of a graph to the next
 
 
 class AttentionSpec(Spec):
-    """modes: how K and V, and the tokens of q, are given. case_of(...) makes the case; see the two test files."""
+    """modes: how K and V, and the tokens of q, are given; make(...) makes a case of one. replays: keywords of make();
+    all have lengths, which change from one replay of a graph to the next."""
 
     groups = (
         "shapes",
@@ -67,7 +70,7 @@ class AttentionSpec(Spec):
         rows = int(np.prod(case.lead, dtype=np.int64))
         lead = {"rows": rows, "last_lead": case.lead[-1] if case.lead else 1}
         given = {**absent, **dict(case.dtypes), **dict(case.dims), **lead, **self.attributes(case.attrs)}
-        return self.schema.derive(given | {"scales": self.scales(case)}, case.present)
+        return self.schema.derive(given | {"scales": self.scales(case), "lengths": case.lengths}, case.present)
 
     def scales(self, case):
         """What an 8-bit cache has one scale for: a token and head (i8, mostly), a head, or all of it."""
@@ -96,6 +99,17 @@ class AttentionSpec(Spec):
         return Case(
             self.op, dtypes, tuple(lead), _items(dims), _items(attrs), present, seed=rest.pop("seed", i), **rest
         )
+
+    def replays(self, dtypes):
+        # Seeds that let kinds of scales, and the order of tokens and heads, take turns
+        return [self.make(dtypes, i, seed=2 * i + i % 2, **replay) for i, replay in enumerate(self._replays)]
+
+    def changed(self, case):
+        """Other lengths, and pages in another order."""
+        return [
+            dataclasses.replace(case, seed=case.seed + SAME_LAYOUT * s, lengths=lengths)
+            for s, lengths in enumerate(REPLAYED)
+        ]
 
     def make(self, dtypes, i, *, mode=None, q_len=None, kv_len=None, heads=None, dims=None, attrs=None, extras=None,
              page_size=None, batch=None, **rest):  # fmt: skip
@@ -172,6 +186,8 @@ class AttentionSpec(Spec):
         for i, mode in enumerate(self.modes):
             for j, attrs in enumerate(MASKS[:2] if level != "full" else MASKS):
                 yield self.make(dtypes, i + j, mode=mode, q_len=8, kv_len=40, batch=13, attrs=attrs, dims=(32, 32))
+            for lengths in ("full", "one") if level == "full" else ():
+                yield self.make(dtypes, i, mode=mode, q_len=70, kv_len=150, batch=5, lengths=lengths, dims=(64, 64))
 
     def _paged(self, dtypes, level, seed):
         mode = self.modes[-1]  # the last one is paged
@@ -249,8 +265,12 @@ VARIANTS = [{"causal": True}, {"causal": True, "window_left": 4, "softcap": 10.0
 # ---- inputs ---------------------------------------------------------------------------------------------------------------
 
 
-def parts(rng, total, count):
-    """`count` lengths, some of them 0, that add up to total."""
+def parts(rng, total, count, lengths, owner):
+    """Where `count` sequences of `total` tokens begin and end. Drawn, some of them are empty; "one": all is the owner's."""
+    if lengths == "full":
+        return np.arange(count + 1) * total // max(count, 1)
+    if lengths == "one":
+        return np.where(np.arange(count + 1) > owner, total, 0)
     cuts = np.sort(rng.integers(0, total + 1, max(count - 1, 0)))
     if count > 2 and rng.random() < 0.5:
         cuts[1] = cuts[0]
@@ -268,10 +288,11 @@ def draw(rng, t, a):
         size = size[:: int(rng.choice([-1, 1]))][None] * 2.0 ** rng.uniform(-1, 1, (a.pages, 1))
         t["k"] = t["k"] * size[..., None, None]
     t["v"] = np.nan_to_num(t["v"])  # a NaN that a query does not see may share a tile with what it sees
+    owner = int(rng.integers(batch)) if a.lengths == "one" and batch else 0
     if t.get("cu_q") is not None:
-        t["cu_q"][...] = parts(rng, a.rows, batch)
+        t["cu_q"][...] = parts(rng, a.rows, batch, a.lengths, owner)
     if t.get("cu_kv") is not None:
-        t["cu_kv"][...] = parts(rng, a.page_size, batch)
+        t["cu_kv"][...] = parts(rng, a.page_size, batch, a.lengths, owner)
     if t.get("kv_len") is not None and batch:
         lengths = rng.integers(0, a.max_kv + 1, batch)
         lengths[rng.integers(batch)] = a.max_kv
@@ -282,8 +303,10 @@ def draw(rng, t, a):
                 a.max_kv + int(rng.choice([1, 2**30])),
                 -(2 ** int(rng.integers(32))),
             ]
-        if batch > 128 and rng.random() < 0.5:  # all as long
+        if a.lengths == "full" or (batch > 128 and rng.random() < 0.5):
             lengths[...] = a.max_kv
+        if a.lengths == "one":
+            lengths = np.where(np.arange(batch) == owner, a.max_kv, 0)
         t["kv_len"][...] = lengths
     if t.get("prefix_len") is not None:
         t["prefix_len"][...] = rng.integers(0, max(a.max_kv, 1) + 2, batch)

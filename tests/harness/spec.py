@@ -33,6 +33,7 @@ TALL = {
 WIDE = {"n": 65544, "lead": (3,)}
 # Rows that are the same number of vectors for every thread, with all optional tensors: kernels ask less of those.
 WHOLE = {"n": 4096, "lead": (6,)}
+SAME_LAYOUT = 24  # seeds so far apart give the same strides and gaps: their kinds take turns of 2, 3, 4 and 8
 FUZZ = {"smoke": 3, "ci": 100, "full": 200}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
@@ -47,8 +48,9 @@ class Spec:
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
     special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case that is to
     have 2^31 elements, where those of dims(4096, ...) would take too long. probes: keywords of case(), for kernel rows
-    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free dims that are never 0. crowds: (n,
-    rows) at which blocks go on to further rows, which must give the bits that a few rows get."""
+    that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. nonzero: free
+    dims that are never 0. crowds: (n, rows) at which blocks go on to further rows, which must give the bits that a few rows
+    get."""
 
     def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, probes=(), replays=(),
                  nonzero=(), crowds=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
@@ -136,6 +138,10 @@ class Spec:
 
     def replays(self, dtypes):
         return [*self.probes(dtypes), *(self.case(dtypes, **{"i": 0, **replay}) for replay in self._replays)]
+
+    def changed(self, case):
+        """The case with other data in the same memory, for a captured graph to follow."""
+        return [dataclasses.replace(case, seed=SAME_LAYOUT * s) for s in range(4)]
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""

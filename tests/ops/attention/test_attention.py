@@ -55,11 +55,23 @@ def generic(n, attrs, lead):
     return dims, ("sinks", "lse")
 
 
+def replayed(mode, attrs, extras, dims):
+    """Five sequences over several tiles, whose lengths change between the replays of a graph."""
+    return {"mode": mode, "q_len": 40, "kv_len": 150, "batch": 5, "page_size": 16, "heads": (4, 2), "dims": dims,
+            "attrs": attrs, "extras": extras}  # fmt: skip
+
+
 SPEC = AttentionSpec(
     "attention", modes=[dense, packed, dense_lengths, packed_queries, paged_dense_q, packed_keys, paged], generic=generic,
     queries=lambda n: n, large={"heads": 8, "page_size": 64, "head_dim": 128, "v_dim": 128},
-    # Lengths that change between replays: packed sequences, and pages
-    replays=[{"n": 300, "i": 1, "lead": (130,)}, {"n": 12, "i": 2, "lead": (130,)}],
+    replays=[
+        replayed(packed, {"causal": True}, ("alibi", "lse"), (64, 64)), replayed(packed, {}, ("sinks", "lse"), (128, 128)),
+        replayed(packed_keys, {"window_left": 70}, (), (192, 128)),
+        replayed(packed_queries, {"causal": True}, ("prefix_len", "lse"), (64, 64)),
+        replayed(dense_lengths, {"window_left": 90, "window_right": 20}, ("lse",), (128, 128)),
+        replayed(paged, {"causal": True, "window_left": 60, "softcap": 10.0}, ("prefix_len", "sinks", "lse"), (64, 64)),
+        replayed(paged_dense_q, {"causal": True}, ("lse",), (256, 256)),
+    ],
 )  # fmt: skip
 
 

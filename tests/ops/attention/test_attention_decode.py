@@ -37,10 +37,22 @@ def generic(n, attrs, lead):
     return dims, ("page_table", *options, "sinks", "lse")
 
 
+def replayed(mode, batch, kv_len, heads, extras, **rest):
+    """Lengths that change between the replays of a graph."""
+    return {"mode": mode, "q_len": 1, "kv_len": kv_len, "batch": batch, "heads": heads, "dims": (64, 64), "page_size": 16,
+            "attrs": {"causal": True}, "extras": extras, **rest}  # fmt: skip
+
+
 SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
     large={"heads": 8, "head_dim": 128, "v_dim": 128},
     probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
+    # By the lengths kernels see whether a cluster takes an item, stretches of all keys are cut, or sequences are left whole.
+    replays=[
+        replayed(paged, 4, 100, (2, 2), ("lse",)), replayed(dense, 5, 300, (4, 2), ("prefix_len", "alibi", "lse")),
+        replayed(shared, 6, 700, (4, 1), ("sinks", "lse")), replayed(shared, 128, 100, (4, 2), ()),
+        replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1),
+    ],
 )  # fmt: skip
 
 
