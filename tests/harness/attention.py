@@ -40,14 +40,27 @@ TILED = [
 REPLAYED = ("any", "full", "one", "any")  # lengths, from one replay of a graph to the next
 
 
+def combinations(window_right):
+    """(attributes, optional tensors): every mask, score and option with every other, as far as the schema has them."""
+    orders = [({"causal": False}, ()), ({"causal": True}, ()), ({"causal": True}, ("prefix_len",))]
+    left, right = {"window_left": 90}, {"window_right": window_right}
+    windows, caps = [{}, left, right, left | right], [{}, {"softcap": 6.0}]
+    names = ("sinks", "alibi", "lse")
+    options = [s for n in range(4) for s in itertools.combinations(names, n)]
+    for (order, prefix), window, cap, some in itertools.product(orders, windows, caps, options):
+        yield order | window | cap, (*prefix, *some)
+
+
 class AttentionSpec(Spec):
-    """modes: how K and V, and the tokens of q, are given; make(...) makes a case of one. replays: keywords of make();
-    all have lengths, which change from one replay of a graph to the next."""
+    """modes: how K and V, and the tokens of q, are given; make(...) makes a case of one. layouts: the same, those together
+    that have K and V alike: a page for each sequence, packed, paged. replays: keywords of make(); all have lengths, which
+    change from one replay of a graph to the next."""
 
     groups = (
         "shapes",
         "widths",
         "masks",
+        "combined",
         "options",
         "lengths",
         "paged",
@@ -60,9 +73,9 @@ class AttentionSpec(Spec):
         "fuzz",
     )
 
-    def __init__(self, op, *, modes, generic, queries, **rest):
+    def __init__(self, op, *, modes, layouts, generic, queries, **rest):
         super().__init__(op, reference, variants=VARIANTS, inputs=draw, special=("nan", "zero", "denormal"), **rest)
-        self.modes, self.generic, self.queries = modes, generic, queries
+        self.modes, self.layouts, self.generic, self.queries = modes, layouts, generic, queries
 
     def values(self, case):
         """As in C: a dim that only absent tensors have is 0."""
@@ -172,6 +185,17 @@ class AttentionSpec(Spec):
             yield self.make(dtypes, i, q_len=21, kv_len=30, attrs=mask | score, dims=(32, 32))
             if level == "full":
                 yield self.make(dtypes, i + 1, q_len=150, kv_len=400, attrs=mask | score, dims=(64, 64))
+
+    def _combined(self, dtypes, level, seed):
+        """Every combination in every layout, over two tiles of keys, or, decoding, several."""
+        dims = [(64, 64), (128, 128), (192, 128), (256, 256), (96, 96)]
+        q_len, window_right = (24, 10) if self.op == "attention" else (2, 0)
+        every = list(itertools.product(enumerate(combinations(window_right)), enumerate(self.layouts)))
+        for (i, (attrs, extras)), (j, modes) in {"smoke": [], "ci": every[::29], "full": every}[level]:
+            yield self.make(
+                dtypes, i, mode=modes[i % len(modes)], q_len=q_len, kv_len=150, attrs=attrs, extras=extras,
+                dims=dims[(i + j) % 5], heads=(2, 1), batch=2, page_size=[16, 64, 7][i % 3],
+            )  # fmt: skip
 
     def _options(self, dtypes, level, seed):
         """Every set of options, masked and not."""

@@ -63,6 +63,7 @@ def replayed(mode, attrs, extras, dims):
 
 SPEC = AttentionSpec(
     "attention", modes=[dense, packed, dense_lengths, packed_queries, paged_dense_q, packed_keys, paged], generic=generic,
+    layouts=[(dense, dense_lengths, packed_queries), (packed, packed_keys), (paged, paged_dense_q)],
     queries=lambda n: n, large={"heads": 8, "page_size": 64, "head_dim": 128, "v_dim": 128},
     replays=[
         replayed(packed, {"causal": True}, ("alibi", "lse"), (64, 64)), replayed(packed, {}, ("sinks", "lse"), (128, 128)),

@@ -45,7 +45,7 @@ def replayed(mode, batch, kv_len, heads, extras, **rest):
 
 SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
-    large={"heads": 8, "head_dim": 128, "v_dim": 128},
+    layouts=[(dense,), (paged,)], large={"heads": 8, "head_dim": 128, "v_dim": 128},
     probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
     # By the lengths kernels see whether a cluster takes an item, stretches of all keys are cut, or sequences are left whole.
     replays=[
