@@ -3,11 +3,11 @@
 
 from .dtypes import decode, encode, round_to
 from .matrix import MatrixSpec
-from .run import AUTO, Prepared, Refused, check_case, over_rows
+from .run import AUTO, Prepared, Refused, batch_of, check_batches, check_case, over_rows
 from .spec import Spec, all_specs
 from .tolerance import Expected, Quantized
 
 __all__ = [
-    "AUTO", "Expected", "MatrixSpec", "Prepared", "Quantized", "Refused", "Spec", "all_specs", "check_case", "decode", "encode",
-    "over_rows", "round_to",
+    "AUTO", "Expected", "MatrixSpec", "Prepared", "Quantized", "Refused", "Spec", "all_specs", "batch_of", "check_batches",
+    "check_case", "decode", "encode", "over_rows", "round_to",
 ]  # fmt: skip

@@ -3,17 +3,14 @@
 with what f32 arithmetic and a rounded P may be off by. What no query sees is NaN, in K, V and their scales, and the
 page table has numbers there that are no pages."""
 
+import dataclasses
 import itertools
-from types import SimpleNamespace
 
 import numpy as np
 
-from . import rows
 from .case import Case
-from .dtypes import decode, round_to
 from .memory import strided
-from .run import Prepared, Refused
-from .spec import Spec, _items
+from .spec import SAME_LAYOUT, Spec, _items
 from .tolerance import F32, FAST_MATH, LEAST, UNIT, Expected, product_error
 
 GARBAGE = 2**30  # in a page table, where nothing may look
@@ -40,15 +37,30 @@ TILED = [
     (300, 300, {"causal": True, "window_left": 63}), (257, 130, {"causal": True}), (127, 512, {"window_left": 256}),
     (65, 257, {"causal": True, "window_left": 192}), (192, 384, {"window_right": 128}), (33, 449, {"softcap": 20.0}),
 ]  # fmt: skip
+REPLAYED = ("any", "full", "one", "any")  # lengths, from one replay of a graph to the next
+
+
+def combinations(window_right):
+    """(attributes, optional tensors): every mask, score and option with every other, as far as the schema has them."""
+    orders = [({"causal": False}, ()), ({"causal": True}, ()), ({"causal": True}, ("prefix_len",))]
+    left, right = {"window_left": 90}, {"window_right": window_right}
+    windows, caps = [{}, left, right, left | right], [{}, {"softcap": 6.0}]
+    names = ("sinks", "alibi", "lse")
+    options = [s for n in range(4) for s in itertools.combinations(names, n)]
+    for (order, prefix), window, cap, some in itertools.product(orders, windows, caps, options):
+        yield order | window | cap, (*prefix, *some)
 
 
 class AttentionSpec(Spec):
-    """modes: how K and V, and the tokens of q, are given. case_of(...) makes the case; see the two test files."""
+    """modes: how K and V, and the tokens of q, are given; make(...) makes a case of one. layouts: the same, those together
+    that have K and V alike: a page for each sequence, packed, paged. replays: keywords of make(); all have lengths, which
+    change from one replay of a graph to the next."""
 
     groups = (
         "shapes",
         "widths",
         "masks",
+        "combined",
         "options",
         "lengths",
         "paged",
@@ -61,9 +73,9 @@ class AttentionSpec(Spec):
         "fuzz",
     )
 
-    def __init__(self, op, *, modes, generic, queries, **rest):
+    def __init__(self, op, *, modes, layouts, generic, queries, **rest):
         super().__init__(op, reference, variants=VARIANTS, inputs=draw, special=("nan", "zero", "denormal"), **rest)
-        self.modes, self.generic, self.queries = modes, generic, queries
+        self.modes, self.layouts, self.generic, self.queries = modes, layouts, generic, queries
 
     def values(self, case):
         """As in C: a dim that only absent tensors have is 0."""
@@ -71,7 +83,7 @@ class AttentionSpec(Spec):
         rows = int(np.prod(case.lead, dtype=np.int64))
         lead = {"rows": rows, "last_lead": case.lead[-1] if case.lead else 1}
         given = {**absent, **dict(case.dtypes), **dict(case.dims), **lead, **self.attributes(case.attrs)}
-        return self.schema.derive(given | {"scales": self.scales(case)}, case.present)
+        return self.schema.derive(given | {"scales": self.scales(case), "lengths": case.lengths}, case.present)
 
     def scales(self, case):
         """What an 8-bit cache has one scale for: a token and head (i8, mostly), a head, or all of it."""
@@ -100,6 +112,17 @@ class AttentionSpec(Spec):
         return Case(
             self.op, dtypes, tuple(lead), _items(dims), _items(attrs), present, seed=rest.pop("seed", i), **rest
         )
+
+    def replays(self, dtypes):
+        # Seeds that let kinds of scales, and the order of tokens and heads, take turns
+        return [self.make(dtypes, i, seed=2 * i + i % 2, **replay) for i, replay in enumerate(self._replays)]
+
+    def changed(self, case):
+        """Other lengths, and pages in another order."""
+        return [
+            dataclasses.replace(case, seed=case.seed + SAME_LAYOUT * s, lengths=lengths)
+            for s, lengths in enumerate(REPLAYED)
+        ]
 
     def make(self, dtypes, i, *, mode=None, q_len=None, kv_len=None, heads=None, dims=None, attrs=None, extras=None,
              page_size=None, batch=None, **rest):  # fmt: skip
@@ -163,6 +186,17 @@ class AttentionSpec(Spec):
             if level == "full":
                 yield self.make(dtypes, i + 1, q_len=150, kv_len=400, attrs=mask | score, dims=(64, 64))
 
+    def _combined(self, dtypes, level, seed):
+        """Every combination in every layout, over two tiles of keys, or, decoding, several."""
+        dims = [(64, 64), (128, 128), (192, 128), (256, 256), (96, 96)]
+        q_len, window_right = (24, 10) if self.op == "attention" else (2, 0)
+        every = list(itertools.product(enumerate(combinations(window_right)), enumerate(self.layouts)))
+        for (i, (attrs, extras)), (j, modes) in {"smoke": [], "ci": every[::29], "full": every}[level]:
+            yield self.make(
+                dtypes, i, mode=modes[i % len(modes)], q_len=q_len, kv_len=150, attrs=attrs, extras=extras,
+                dims=dims[(i + j) % 5], heads=(2, 1), batch=2, page_size=[16, 64, 7][i % 3],
+            )  # fmt: skip
+
     def _options(self, dtypes, level, seed):
         """Every set of options, masked and not."""
         names = ("prefix_len", "sinks", "alibi", "lse")
@@ -176,6 +210,8 @@ class AttentionSpec(Spec):
         for i, mode in enumerate(self.modes):
             for j, attrs in enumerate(MASKS[:2] if level != "full" else MASKS):
                 yield self.make(dtypes, i + j, mode=mode, q_len=8, kv_len=40, batch=13, attrs=attrs, dims=(32, 32))
+            for lengths in ("full", "one") if level == "full" else ():
+                yield self.make(dtypes, i, mode=mode, q_len=70, kv_len=150, batch=5, lengths=lengths, dims=(64, 64))
 
     def _paged(self, dtypes, level, seed):
         mode = self.modes[-1]  # the last one is paged
@@ -253,8 +289,12 @@ VARIANTS = [{"causal": True}, {"causal": True, "window_left": 4, "softcap": 10.0
 # ---- inputs ---------------------------------------------------------------------------------------------------------------
 
 
-def parts(rng, total, count):
-    """`count` lengths, some of them 0, that add up to total."""
+def parts(rng, total, count, lengths, owner):
+    """Where `count` sequences of `total` tokens begin and end. Drawn, some of them are empty; "one": all is the owner's."""
+    if lengths == "full":
+        return np.arange(count + 1) * total // max(count, 1)
+    if lengths == "one":
+        return np.where(np.arange(count + 1) > owner, total, 0)
     cuts = np.sort(rng.integers(0, total + 1, max(count - 1, 0)))
     if count > 2 and rng.random() < 0.5:
         cuts[1] = cuts[0]
@@ -272,10 +312,11 @@ def draw(rng, t, a):
         size = size[:: int(rng.choice([-1, 1]))][None] * 2.0 ** rng.uniform(-1, 1, (a.pages, 1))
         t["k"] = t["k"] * size[..., None, None]
     t["v"] = np.nan_to_num(t["v"])  # a NaN that a query does not see may share a tile with what it sees
+    owner = int(rng.integers(batch)) if a.lengths == "one" and batch else 0
     if t.get("cu_q") is not None:
-        t["cu_q"][...] = parts(rng, a.rows, batch)
+        t["cu_q"][...] = parts(rng, a.rows, batch, a.lengths, owner)
     if t.get("cu_kv") is not None:
-        t["cu_kv"][...] = parts(rng, a.page_size, batch)
+        t["cu_kv"][...] = parts(rng, a.page_size, batch, a.lengths, owner)
     if t.get("kv_len") is not None and batch:
         lengths = rng.integers(0, a.max_kv + 1, batch)
         lengths[rng.integers(batch)] = a.max_kv
@@ -286,8 +327,10 @@ def draw(rng, t, a):
                 a.max_kv + int(rng.choice([1, 2**30])),
                 -(2 ** int(rng.integers(32))),
             ]
-        if batch > 128 and rng.random() < 0.5:  # all as long
+        if a.lengths == "full" or (batch > 128 and rng.random() < 0.5):
             lengths[...] = a.max_kv
+        if a.lengths == "one":
+            lengths = np.where(np.arange(batch) == owner, a.max_kv, 0)
         t["kv_len"][...] = lengths
     if t.get("prefix_len") is not None:
         t["prefix_len"][...] = rng.integers(0, max(a.max_kv, 1) + 2, batch)
@@ -440,53 +483,3 @@ def attend(q, k, v, sees, slope, sink, a):
         y_error = y_error + 2.0**-40 * np.max(np.abs(v), initial=0) * kv / above
     lse_error = mean[:, 0] + F32 * (8 + 2 * np.log2(max(kv, 1)) + 4 * np.abs(most[:, 0]))
     return y, lse, y_error, lse_error
-
-
-# ---- the error of plain ops -----------------------------------------------------------------------------------------------
-
-
-def plain_product(x, y):
-    """x @ y in float32, one sum after the other: a BLAS would cut the sums into blocks, each CPU's its own way."""
-    x, y = x.astype(np.float32), y.astype(np.float32)
-    total = np.zeros((x.shape[0], y.shape[1]), np.float32)
-    for i in range(x.shape[1]):
-        total += x[:, i, None] * y[i]
-    return total
-
-
-def by_parts(t, a, dtype):
-    """The same as a chain of plain ops in this dtype, every result rounded to it: products, scale, softmax, product."""
-    q = t["q"].reshape(-1, a.heads, a.head_dim)
-    y = np.zeros((q.shape[0], a.heads, a.v_dim))
-    for b in range(a.batch):
-        first, n, kv = sequence(t, a, b)
-        sees = mask_of(t, a, b, n, kv)
-        if not sees.any():
-            continue
-        k, v = (round_to(gather(t, name, seen_places(t, a, b, sees)), dtype) for name in ("k", "v"))
-        for h in range(a.heads):
-            of = h // (a.heads // a.kv_heads)
-            s = round_to(plain_product(q[first : first + n, h], k[:, of].T), dtype)
-            s = round_to((s / np.sqrt(a.head_dim)).astype(np.float32), dtype)
-            s = np.where(sees, s, -np.inf).astype(np.float32)
-            p = np.where(sees, np.exp(s - np.where(sees.any(1), s.max(1), 0)[:, None]), 0)
-            p = round_to(p / np.maximum(p.sum(1, keepdims=True), np.float32(LEAST)), dtype)
-            y[first : first + n, h] = round_to(plain_product(p, v[:, of]), dtype)
-    return y.reshape(*t["q"].shape[:-1], a.v_dim)
-
-
-def check_beside_parts(spec, device, case):
-    """At most twice as far from float64, at the worst and on average, as a chain of plain ops in the same dtype."""
-    prepared, dtype = Prepared(spec, case), dict(case.dtypes)["T"]
-    t = dict.fromkeys(x.name for x in spec.schema.tensors)
-    t |= {n: decode(raw, prepared.dtypes[n]) for n, raw in prepared.inputs.items()}
-    want = prepared.expected()["y"].value
-    chain = np.abs(by_parts(t, SimpleNamespace(**prepared.values), dtype) - want)
-    for row in [k.name for k in rows.usable(spec.op, device)]:
-        try:
-            raw, _ = prepared.results(prepared.run(device, row))["y"]
-        except Refused:
-            continue
-        error, rounding = np.abs(decode(raw, dtype) - want), UNIT[dtype] * np.abs(want)
-        assert error.max() <= 2 * chain.max() + rounding.max(), f"{row}: {error.max()} {chain.max()} {case}"
-        assert error.mean() <= 2 * chain.mean() + rounding.mean(), f"{row}: {error.mean()} {chain.mean()} {case}"

@@ -23,6 +23,8 @@ class Case:
     moved: str = ""  # the one tensor that is shifted, where it is not all of them
     # special: NaN, infinities, zeros, denormals, large values in rows of their own; finite: the last three of these
     fill: str = "normal"
+    # of attention. any: drawn; full: every sequence has as much as it can; one: one of them has all there is
+    lengths: str = "any"
     seed: int = 0
 
     def __str__(self):
@@ -35,7 +37,10 @@ class Case:
         if self.alias:
             words.append("alias=" + ",".join(f"{o}:{i}" for o, i in self.alias))
         for f in fields(self):
-            if f.name in ("strides", "shift", "moved", "fill", "seed") and getattr(self, f.name) != f.default:
+            if (
+                f.name in ("strides", "shift", "moved", "fill", "lengths", "seed")
+                and getattr(self, f.name) != f.default
+            ):
                 words.append(f"{f.name}={getattr(self, f.name)}")
         return " ".join(words)
 
@@ -60,7 +65,7 @@ class Case:
                 found["alias"] = tuple(tuple(pair.split(":")) for pair in value.split(","))
             elif key in ("shift", "seed"):
                 found[key] = int(value)
-            elif key in ("strides", "moved", "fill"):
+            elif key in ("strides", "moved", "fill", "lengths"):
                 found[key] = value
             else:
                 raise ValueError(f"{op} has no {key!r} (in the case {text!r})")

@@ -202,6 +202,35 @@ def over_rows(spec, names, wanted, check, cases=None):
     assert not untested, f"refused every case: {', '.join(untested)}"
 
 
+def batch_of(full, n):
+    """A batch of n entries: those of `full`, one after the other and from the first one again."""
+    spec, batch = full.spec, full.spec.schema.batch[0]
+    inputs = {k: v[np.arange(n) % len(v)] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
+    return Prepared(spec, spec.with_batch(full.case, n), inputs)
+
+
+def check_batches(full, device, row, context, batches, part_of=batch_of):
+    """Whether the row takes the case, and then: that an entry has the bits it has in `full` in every batch."""
+    batch = full.spec.schema.batch[0]
+    try:
+        whole = full.results(full.run(device, row, context))
+    except Refused:
+        return False
+    count = next(whole[n][0].shape[0] for n in whole if batch in full.tensors[n].dims)
+    for b in batches:
+        part = part_of(full, b)
+        try:
+            got = part.results(part.run(device, row, context))
+        except Refused:
+            continue
+        entries = np.arange(b) % count
+        for name, (values, _) in got.items():
+            if batch in full.tensors[name].dims:
+                same = values.tobytes() == np.ascontiguousarray(whole[name][0][entries]).tobytes()
+                assert same, f"{row}: {name} differs in a batch of {b} from one of {count}, {part.case}"
+    return True
+
+
 def reproducer(spec, case, row):
     path = f"tests/ops/{spec.schema.family}/test_{spec.op}.py"
     return f'repeat: python -m pytest {path} --row {row} --case "{case}"'

@@ -35,6 +35,7 @@ WIDE = {"n": 65544, "lead": (3,)}
 WIDE_ROWS = [{"n": n, "lead": lead} for n, lead in ((32768, (2, 2)), (65544, (2, 2)), (131072, (3,)), (262144, (2,)))]
 # Rows that are the same number of vectors for every thread, with all optional tensors: kernels ask less of those.
 WHOLE = {"n": 4096, "lead": (6,)}
+SAME_LAYOUT = 24  # seeds so far apart give the same strides and gaps: their kinds take turns of 2, 3, 4 and 8
 FUZZ = {"smoke": 3, "ci": 100, "full": 200}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away
 
@@ -150,6 +151,10 @@ class Spec:
     def wide(self, dtypes):
         cases = [self.case(dtypes, **{"i": i, **wide}, seed=100 + i) for i, wide in enumerate(self._wide)]
         return cases if self.schema.has_lead else [self.with_batch(case, 2) for case in cases]
+
+    def changed(self, case):
+        """The case with other data in the same memory, for a captured graph to follow."""
+        return [dataclasses.replace(case, seed=SAME_LAYOUT * s) for s in range(4)]
 
     def case(self, dtypes, n, i, lead=None, variant=None, presence=None, **rest):
         """The i-th case of size n: variants, presences and leading dims take turns."""

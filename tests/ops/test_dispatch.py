@@ -11,6 +11,7 @@ def test_explain(spec, device):
     prepared = Prepared(spec, spec.case(spec.combos()[-1], 1024, 0, (4,)))
     arena, context = Arena.at_least(device, prepared.nbytes), einkorn.Context(device)
     text = context.explain(spec.op, **prepared.arguments(arena))
+    arena.upload(prepared.block)  # page numbers and the like: what a case before left there leads anywhere
     prepared.call(arena, context)
     assert f"-> {context.last_kernel()}" in text
     for row in einkorn.kernels(spec.op):

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every op captured once and replayed 100 times with other data in the same memory."""
 
-import dataclasses
 import functools
 
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, Refused, over_rows, rows
+from harness import AUTO, Prepared, Refused, all_specs, over_rows, rows
 from harness.memory import Arena
+
+SHARDS = 2  # processes of tools/gpu-check
 
 REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
 CALLS = 10  # in a graph of overlapping launches
@@ -19,9 +20,18 @@ def usable_rows(spec, cuda):
 
 
 def some_dtypes(spec):
-    """bf16 throughout, where that can be, and the last."""
+    """bf16 throughout, where that can be, and the last; every dtype of a cache, which has kernels for each."""
     combos = spec.combos()
-    return [c for c in combos if c == combos[-1] or {d for _, d in c} == {"bf16"}]
+    caches = {dict(c)["K"]: c for c in combos if "K" in dict(c)}
+    return [c for c in combos if c == combos[-1] or {d for _, d in c} == {"bf16"} or c in caches.values()]
+
+
+def prepare_changed(spec, case):
+    """What the replays of a graph are to find in their memory, one after the other."""
+    changed = [Prepared(spec, c) for c in spec.changed(case)]
+    layouts = [{n: (x.start, x.shape, x.strides) for n, x in p.placed.items()} for p in changed]
+    assert all(layout == layouts[0] for layout in layouts), f"replays have other strides, {case}"
+    return changed
 
 
 def test_capture_and_replay(spec, cuda, level):
@@ -29,7 +39,7 @@ def test_capture_and_replay(spec, cuda, level):
 
     @functools.cache
     def prepare(case):
-        changed = [Prepared(spec, dataclasses.replace(case, seed=4 * s)) for s in range(4)]
+        changed = prepare_changed(spec, case)
         return changed, Arena(cuda, changed[0].nbytes, context)
 
     def check(row, case):
@@ -53,6 +63,24 @@ def test_capture_and_replay(spec, cuda, level):
         return True
 
     over_rows(spec, usable_rows(spec, cuda), some_dtypes(spec), check, spec.replays)
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_decode"])
+def test_replays_change_lengths(name):
+    """Lengths and page tables are others in every replay, of every case, and every way to give them is among the cases."""
+    spec, given = all_specs()[name], set()
+    for case in (c for dtypes in some_dtypes(spec) for c in spec.replays(dtypes)):
+        changed = prepare_changed(spec, case)
+        names = {"cu_q", "cu_kv", "kv_len", "page_table", "prefix_len"} & changed[0].inputs.keys()
+        assert names & {"cu_q", "cu_kv", "kv_len"}, f"no lengths, {case}"
+        for n in names:
+            assert len({p.inputs[n].tobytes() for p in changed}) == len(changed), f"{n} stays as it was, {case}"
+        if "kv_len" in names:
+            most = changed[0].values["max_kv"]
+            found = {int(n) for p in changed for n in np.clip(p.inputs["kv_len"], 0, most)}
+            assert {0, most} < found, f"no sequence is empty, or full, or neither, {case}"
+        given |= names
+    assert given == {t.name for t in spec.schema.tensors} & {"cu_q", "cu_kv", "kv_len", "page_table", "prefix_len"}
 
 
 def test_overlapping_launches(spec, cuda, level):
@@ -89,8 +117,6 @@ def test_overlapping_launches(spec, cuda, level):
 
 
 def test_workspace_can_not_grow_in_a_capture(cuda):
-    from harness import all_specs
-
     spec = all_specs()["rms_norm_backward"]
     context = einkorn.Context(cuda, stream=einkorn.Stream(cuda))
     prepared = Prepared(spec, spec.case(spec.combos()[-1], 4096, 0, (300,)))

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The harness finds what it is for: results made wrong on purpose are all refused."""
 
+import itertools
+
 import numpy as np
 import pytest
 from harness import Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
@@ -202,3 +204,18 @@ def test_attention_of_other_keys(change):
     after = perfect(Prepared(spec, wrong, right.inputs))
     with pytest.raises(AssertionError, match="y: |lse: "):
         right.check(after)
+
+
+@pytest.mark.parametrize(("name", "layouts"), [("attention", 3), ("attention_decode", 2)])
+def test_every_combination_of_masks(name, layouts):
+    """Causal, a prefix, a window to either side, softcap, sinks, ALiBi and lse, each with each other in each layout."""
+    spec, seen = all_specs()[name], set()
+    for case in spec.cases("combined", spec.combos()[-1], "full"):
+        a, given = spec.attributes(case.attrs), case.present
+        on = (a["causal"], a["window_left"] >= 0, a["window_right"] >= 0, a["softcap"] > 0)
+        on += tuple(n in given for n in ("prefix_len", "sinks", "alibi", "lse"))
+        seen.add((*on, "packed" if "cu_kv" in given else "paged" if "page_table" in given else "a page each"))
+        assert spec.legal(case), case
+    # A prefix needs causal.
+    wanted = [on for on in itertools.product((False, True), repeat=8) if on[0] or not on[4]]
+    assert {on[:-1] for on in seen} == {*wanted} and len(seen) == layouts * len(wanted)

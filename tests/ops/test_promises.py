@@ -7,7 +7,7 @@ import zlib
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, Refused, over_rows, rows
+from harness import AUTO, Prepared, Refused, batch_of, check_batches, over_rows, rows
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -46,34 +46,6 @@ def test_deterministic(spec, device, level):
     over_rows(spec, [*promised, AUTO], some_dtypes(spec, level), check, lambda dtypes: spec.probes(dtypes, **usual))
 
 
-def part_of(full, b):
-    """The case with a batch of b: the entries of `full`, in turn."""
-    spec, batch = full.spec, full.spec.schema.batch[0]
-    inputs = {k: v[np.arange(b) % len(v)] if batch in full.tensors[k].dims else v for k, v in full.inputs.items()}
-    return Prepared(spec, spec.with_batch(full.case, b), inputs)
-
-
-def check_batches(full, device, row, context, batches, part_of=part_of):
-    """Whether the row takes the case, and then: that an entry has the bits it has in `full` in every batch."""
-    batch = full.spec.schema.batch[0]
-    try:
-        whole = full.results(full.run(device, row, context))
-    except Refused:
-        return False
-    count = next(whole[n][0].shape[0] for n in whole if batch in full.tensors[n].dims)
-    for b in batches:
-        entries, part = np.arange(b) % count, part_of(full, b)
-        try:
-            got = part.results(part.run(device, row, context))
-        except Refused:
-            continue
-        for name, (values, _) in got.items():
-            if batch in full.tensors[name].dims:
-                same = values.tobytes() == np.ascontiguousarray(whole[name][0][entries]).tobytes()
-                assert same, f"{row}: {name} differs in a batch of {b} from one of {count}, {part.case}"
-    return True
-
-
 def test_batch_invariant(spec, device, level):
     if not spec.schema.batch:
         pytest.skip("no batch dimension")
@@ -90,7 +62,7 @@ def test_batch_invariant(spec, device, level):
             batches = [*(range(1, 128) if every else BATCHES[level])]
             if device != "cpu" and n != 1031 and not heavy:
                 batches.append(MANY)
-            shared = part_of if heavy else functools.cache(part_of)
+            shared = batch_of if heavy else functools.cache(batch_of)
             for row in promised:
                 check_batches(full, device, row, context, batches, shared)
 

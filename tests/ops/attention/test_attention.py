@@ -3,8 +3,10 @@ import itertools
 
 import einkorn
 import numpy as np
+import pytest
 from harness import Prepared, Refused, rows
-from harness.attention import AttentionSpec, check_beside_parts
+from harness.attention import AttentionSpec
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside, check_same_bits, name_of
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -53,11 +55,24 @@ def generic(n, attrs, lead):
     return dims, ("sinks", "lse")
 
 
+def replayed(mode, attrs, extras, dims):
+    """Five sequences over several tiles, whose lengths change between the replays of a graph."""
+    return {"mode": mode, "q_len": 40, "kv_len": 150, "batch": 5, "page_size": 16, "heads": (4, 2), "dims": dims,
+            "attrs": attrs, "extras": extras}  # fmt: skip
+
+
 SPEC = AttentionSpec(
     "attention", modes=[dense, packed, dense_lengths, packed_queries, paged_dense_q, packed_keys, paged], generic=generic,
+    layouts=[(dense, dense_lengths, packed_queries), (packed, packed_keys), (paged, paged_dense_q)],
     queries=lambda n: n, large={"heads": 8, "page_size": 64, "head_dim": 128, "v_dim": 128},
-    # Lengths that change between replays: packed sequences, and pages
-    replays=[{"n": 300, "i": 1, "lead": (130,)}, {"n": 12, "i": 2, "lead": (130,)}],
+    replays=[
+        replayed(packed, {"causal": True}, ("alibi", "lse"), (64, 64)), replayed(packed, {}, ("sinks", "lse"), (128, 128)),
+        replayed(packed_keys, {"window_left": 70}, (), (192, 128)),
+        replayed(packed_queries, {"causal": True}, ("prefix_len", "lse"), (64, 64)),
+        replayed(dense_lengths, {"window_left": 90, "window_right": 20}, ("lse",), (128, 128)),
+        replayed(paged, {"causal": True, "window_left": 60, "softcap": 10.0}, ("prefix_len", "sinks", "lse"), (64, 64)),
+        replayed(paged_dense_q, {"causal": True}, ("lse",), (256, 256)),
+    ],
 )  # fmt: skip
 
 
@@ -90,9 +105,38 @@ def test_sequences_alone(device, level):
                     assert same, f"{row}: {name} differs in a batch of {n} from one of 128"
 
 
-def test_error_of_a_chain_of_ops(device):
+def masked(dtypes, level):
+    """A case for every kind of mask and score."""
+    for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+        yield SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=TILES[i % 4], batch=2, extras=extras,
+                        attrs=attrs, seed=8 + 2 * i)  # fmt: skip
+
+
+def test_error_of_a_chain_of_ops(device, level):
     for dtypes in SPEC.combos():
-        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
-            case = SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=dims, batch=2, extras=(),
-                             attrs=[{}, {"causal": True}][i % 2], seed=8 + 2 * i)  # fmt: skip
-            check_beside_parts(SPEC, device, case)
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case)
+
+
+def test_error_of_torch(device, level):
+    if level == "smoke":
+        pytest.skip("other libraries' kernels are not for the sanitizers")
+    chain = by_torch(pytest.importorskip("torch"), device)
+    for dtypes in beside_torch(SPEC, device):
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case, chain)
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_same_bits_for_every_head_dim(dtypes, device, level):
+    """With the tiles for plain scores and those for softcap and ALiBi, and the one for calls without masks."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    plain, shaped = {"causal": True, "window_left": 150}, {"causal": True, "softcap": 10.0}
+    kinds = [(packed, plain, ("sinks", "lse")), (paged, shaped, ("alibi", "lse"))]
+    cases = [*itertools.product(TILES, kinds), ((128, 128), (dense, {}, ("lse",)))]
+    check_same_bits(SPEC, device, level, [
+        SPEC.make(dtypes, i, mode=mode, q_len=70, kv_len=200, heads=(2, 1), batch=2, dims=dims, attrs=attrs, extras=extras,
+                  page_size=16)
+        for i, (dims, (mode, attrs, extras)) in enumerate(cases)
+    ])  # fmt: skip

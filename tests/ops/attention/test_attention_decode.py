@@ -1,5 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-from harness.attention import AttentionSpec, check_beside_parts
+import dataclasses
+
+import einkorn
+import numpy as np
+import pytest
+from harness import AUTO, Prepared, batch_of, check_batches, rows
+from harness.attention import GARBAGE, AttentionSpec
+from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside, check_same_bits, name_of
 
 SHARDS = 6  # processes of tools/gpu-check
 
@@ -15,6 +22,12 @@ def paged(q_len, kv_len, batch, page_size):
     return (), {"batch": batch, "q_len": q_len, **own}, ("page_table",)
 
 
+def shared(q_len, kv_len, batch, page_size):
+    """Pages for two sequences, of which all have some in common."""
+    _, own, given = paged(q_len, kv_len, batch, page_size)
+    return (), {**own, "pages": 2 * own["max_pages"]}, given
+
+
 def generic(n, attrs, lead):
     size = 16
     pages = -(-n // size)
@@ -24,10 +37,22 @@ def generic(n, attrs, lead):
     return dims, ("page_table", *options, "sinks", "lse")
 
 
+def replayed(mode, batch, kv_len, heads, extras, **rest):
+    """Lengths that change between the replays of a graph."""
+    return {"mode": mode, "q_len": 1, "kv_len": kv_len, "batch": batch, "heads": heads, "dims": (64, 64), "page_size": 16,
+            "attrs": {"causal": True}, "extras": extras, **rest}  # fmt: skip
+
+
 SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
-    large={"heads": 8, "head_dim": 128, "v_dim": 128},
+    layouts=[(dense,), (paged,)], large={"heads": 8, "head_dim": 128, "v_dim": 128},
     probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
+    # By the lengths kernels see whether a cluster takes an item, stretches of all keys are cut, or sequences are left whole.
+    replays=[
+        replayed(paged, 4, 100, (2, 2), ("lse",)), replayed(dense, 5, 300, (4, 2), ("prefix_len", "alibi", "lse")),
+        replayed(shared, 6, 700, (4, 1), ("sinks", "lse")), replayed(shared, 128, 100, (4, 2), ()),
+        replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1),
+    ],
 )  # fmt: skip
 
 
@@ -35,9 +60,77 @@ def test_attention_decode(plan):
     plan.check()
 
 
-def test_error_of_a_chain_of_ops(device):
+def masked(dtypes, level):
+    """A case for every kind of mask and score."""
+    for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+        yield SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2 % 2], kv_len=333, heads=(8, 2),
+                        dims=TILES[i % 4], batch=3, extras=extras, attrs=attrs, page_size=16, seed=8 + 2 * i)  # fmt: skip
+
+
+def test_error_of_a_chain_of_ops(device, level):
     for dtypes in SPEC.combos():
-        for i, dims in enumerate([(64, 64), (128, 128), (192, 128), (256, 256)]):
-            case = SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2], kv_len=333, heads=(8, 2), dims=dims,
-                             batch=3, extras=(), attrs={"causal": True}, page_size=16, seed=8 + 2 * i)  # fmt: skip
-            check_beside_parts(SPEC, device, case)
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case)
+
+
+def test_error_of_torch(device, level):
+    if level == "smoke":
+        pytest.skip("other libraries' kernels are not for the sanitizers")
+    chain = by_torch(pytest.importorskip("torch"), device)
+    for dtypes in beside_torch(SPEC, device):
+        for case in masked(dtypes, level):
+            check_beside(SPEC, device, case, chain)
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_same_bits_for_every_head_dim(dtypes, device, level):
+    """Sequences that are cut. A kv head has 4 rows, or more than the 8 of a small tile: dtypes take turns."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    cases, first = [], SPEC.combos().index(dtypes)
+    for i, dims in enumerate(TILES):
+        few = (first + i) % 2
+        cases.append(SPEC.make(
+            dtypes, i, mode=shared, q_len=1 if few else 3, kv_len=400, heads=(4, 1), batch=3, dims=dims, extras=("lse",),
+            attrs={"causal": True} if few else {"causal": True, "softcap": 10.0}, page_size=16 if few else 1,
+        ))  # fmt: skip
+    check_same_bits(SPEC, device, level, cases)
+
+
+PART = 512  # keys of a part where results must not depend on the batch: kFixedKeys of attention_split.h
+BATCHES = {"ci": [1, 2, 5, 33, 128], "full": range(1, 129)}
+
+
+def wider(full, n):
+    """A batch whose page table has room for longer sequences, as that of a batch with one of these would."""
+    part = batch_of(full, n)
+    room = n % 3
+    dims = {**dict(part.case.dims), "max_pages": part.values["max_pages"] + room}
+    table = np.pad(part.inputs["page_table"], ((0, 0), (0, room)), constant_values=GARBAGE)
+    case = dataclasses.replace(part.case, dims=tuple(dims.items()))
+    return Prepared(SPEC, case, part.inputs | {"page_table": table})
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_cut_sequences_in_every_batch(dtypes, device, level):
+    """Sequences of several parts have the same bits in a batch of any size, also beside longer ones."""
+    if level == "smoke":
+        pytest.skip("levels ci and full")
+    context = einkorn.Context(device, flags=("batch_invariant",))
+    promised = [*(k.name for k in rows.usable(SPEC.op, device) if k.batch_invariant), AUTO]
+    batches = BATCHES[level] if device != "cpu" else BATCHES["ci"]
+    # Rows for all kernels, and more of them than an item has, by samples.
+    for heads, q_len, sizes in [((4, 1), 1, batches), ((10, 1), 2, BATCHES["ci"])]:
+        case = SPEC.make(dtypes, 0, mode=shared, q_len=q_len, kv_len=1500, heads=heads, batch=12, dims=(64, 64),
+                         page_size=16, attrs={"causal": True}, extras=("sinks", "lse"))  # fmt: skip
+        drawn = Prepared(SPEC, case)
+        # Not more than there is: a wider page table would have it.
+        lengths = np.clip(drawn.inputs["kv_len"], 0, drawn.values["max_kv"])
+        assert (lengths > PART).sum() >= 4 and (lengths > 2 * PART).any(), "no sequences that are cut"
+        full = Prepared(SPEC, case, drawn.inputs | {"kv_len": lengths})
+        for row in promised:
+            if check_batches(full, device, row, context, sizes, wider):
+                full.check(full.run(device, row, context))
+            else:
+                wide = heads[0] // heads[1] * q_len > 4 and row == "attention_decode_cuda_split"
+                assert wide or dict(dtypes)["T"] == "f32", f"{row} refused {case}"
