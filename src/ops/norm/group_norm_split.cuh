@@ -148,8 +148,8 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
       constexpr bool kChannelRuns = decltype(channel_runs)::value;
       using Affine = GroupNormAffine<T, W, kChannelRuns>;
       const auto channel = [&] { return kChannelRuns ? c + walk.which : c + (p.short_run - walk.left) * W; };
-      // nhwc: mostly all accesses of a thread are of the same channels.
-      const bool changes = kChannelRuns || p.ahead != 0;
+      // Mostly all accesses of a thread are of the same channel, or of nhwc the same channels.
+      const bool changes = kChannelRuns ? walk.left < part.size - thread : p.ahead != 0;
       Affine affine(p, statistics, thread < part.size ? channel() : c);
       for (int32_t i = thread; i < part.size; i += kGroupNormBatch * kThreads) {
         if (i != thread) load(i);
