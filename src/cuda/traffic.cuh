@@ -8,13 +8,14 @@
 
 namespace ek {
 
-// Takes no room in L1 and asks L2 for whole lines.
+// Takes no room in L1 and asks L2 for whole lines. NOTE: not ld.global.nc, which may be read before pdl_wait() has seen the kernel
+// that writes the data.
 __device__ __forceinline__ uint4 load_stream(const void* global) {
   uint4 v;
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("ld.global.nc.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
 #else
-  asm volatile("ld.global.nc.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
+  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
 #endif
                : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
                : "l"(global));
