@@ -64,7 +64,7 @@ def bars(result, bar):
     layers = [g for g in gemm if g.model and g.bf16]  # the n x k of models
     small = [g for g in layers if g.m <= 64]
     heavy = [g for g in layers if g.m <= 16 and 2 * g.dims["n"] * g.dims["k"] >= 100e6]
-    plain = {g.cube: g.selected for g in gemm if g.cube and not g.attrs and not g.model}
+    epilogues = [g for g in every if g.op == "gemm_epilogue"]
 
     def selected(g):
         """The row that is taken by itself, or the best of ours where that is cuBLASLt."""
@@ -89,11 +89,7 @@ def bars(result, bar):
     chosen = [(g.best["us"] / g.selected["us"], g.where) for g in every if g.selected]
     yield bar("gemm family, the selected row to the best", ">=", 0.98, "x", chosen)
     for side, bound in EPILOGUE.items():
-        cost = [
-            (g.selected["us"] / plain[side]["us"], g.where)
-            for g in every
-            if g.op == "gemm_epilogue" and g.cube == side and g.selected and plain.get(side)
-        ]
+        cost = [(1 / r, w) for r, w in ratios([g for g in epilogues if g.cube == side], "plain", "selected")]
         if cost or not every:
             yield bar(f"gemm_epilogue, {side}, time to the plain product's", "<=", bound, "x", cost)
     for op in ("gemm_epilogue", "mlp"):

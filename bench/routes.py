@@ -5,11 +5,15 @@ m with the row that was fastest there, and those for a constant b where another 
 unless another is faster by more than 2 %, the noise of the board. The results then say of these rows that they are
 selected, as the next run will find.
 
-bench/routes.py [--results FOLDER]    rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
+    bench/routes.py                      rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
+    bench/routes.py --also FILE          with the times of an earlier run too (git show <commit>:<file>): what is fastest in
+                                         the mean of both is less often an accident
 """
 
 import argparse
+import copy
 import json
+import math
 import sys
 from pathlib import Path
 
@@ -19,6 +23,7 @@ sys.path.insert(0, str(ROOT))
 from bench.run import dump  # noqa: E402
 
 NOISE = 0.02
+OUT = {"bf16": "bf16", "bf16_f32": "f32"}  # dtype of a case -> of d
 TABLES = {"h200": "NVIDIA_H200"}
 HEAD = """\
 # Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from
@@ -28,7 +33,12 @@ HEAD = """\
 
 def plain(entry):
     usual = entry["case"].count(" ") == 0  # the usual layout
-    return entry["op"] == "gemm" and entry["dtype"] == "bf16" and not entry["attrs"] and usual
+    return entry["op"] == "gemm" and entry["dtype"] in OUT and not entry["attrs"] and usual
+
+
+def weights(entry):
+    """What a rule asks for: the dtype of d, and the shape of b."""
+    return OUT[entry["dtype"]], entry["dims"]["n"], entry["dims"]["k"]
 
 
 def best(entries):
@@ -52,39 +62,49 @@ def ranges(times):
     return found
 
 
+def averaged(result, other):
+    """The result with the geometric means of both times of a row, where it has two."""
+    key = lambda e: tuple(e[k] for k in ("op", "case", "dtype", "row", "pdl"))  # noqa: E731
+    before, both = {key(e): e["us"] for e in other["cases"]}, copy.deepcopy(result)
+    for e in both["cases"]:
+        e["us"] = math.sqrt(e["us"] * before.get(key(e), e["us"]))
+    return both
+
+
 def routed(result, pdl):
-    """(n, k) -> m -> the row that is taken."""
+    """weights -> m -> the row that is taken."""
     cases = {}
     for e in result["cases"]:
         if plain(e) and e["pdl"] == pdl:
-            d = e["dims"]
-            cases.setdefault((d["n"], d["k"]), {}).setdefault(d["m"], []).append(e)
-    return {nk: {m: best(entries)["row"] for m, entries in by_m.items()} for nk, by_m in sorted(cases.items())}
+            cases.setdefault(weights(e), {}).setdefault(e["dims"]["m"], []).append(e)
+    return {w: {m: best(entries)["row"] for m, entries in by_m.items()} for w, by_m in sorted(cases.items())}
 
 
 def rules(rows, overlapping):
     """Those for a constant b come first, and only where the others would take another row."""
-    for (n, k), by_m in overlapping.items():
+    for (out, n, k), by_m in overlapping.items():
         for first, last, row in ranges(by_m):
-            if any(by_m[m] != rows[n, k][m] for m in by_m if first <= m <= last):
-                yield f"gemm T=bf16 D=bf16 constant_b=1 n={n} k={k} m={first}..{last} : {row}"
-    for (n, k), by_m in rows.items():
+            if any(by_m[m] != rows[out, n, k][m] for m in by_m if first <= m <= last):
+                yield f"gemm T=bf16 D={out} constant_b=1 n={n} k={k} m={first}..{last} : {row}"
+    for (out, n, k), by_m in rows.items():
         for first, last, row in ranges(by_m):
-            yield f"gemm T=bf16 D=bf16 n={n} k={k} m={first}..{last} : {row}"
+            yield f"gemm T=bf16 D={out} n={n} k={k} m={first}..{last} : {row}"
 
 
 def select(result, rows, overlapping):
     for e in filter(plain, result["cases"]):
-        d = e["dims"]
-        e["selected"] = e["row"] == (overlapping if e["pdl"] else rows)[d["n"], d["k"]][d["m"]]
+        e["selected"] = e["row"] == (overlapping if e["pdl"] else rows)[weights(e)][e["dims"]["m"]]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
-    file = parser.parse_args().results / "gemm.json"
+    parser.add_argument("--also", type=Path, metavar="FILE", help="gemm.json of another run on the same GPU")
+    options = parser.parse_args()
+    file = options.results / "gemm.json"
     result = json.loads(file.read_text())
-    rows, overlapping = routed(result, False), routed(result, True)
+    times = averaged(result, json.loads(options.also.read_text())) if options.also else result
+    rows, overlapping = routed(times, False), routed(times, True)
     lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
     path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))

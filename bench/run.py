@@ -107,7 +107,7 @@ class Run:
             return context.last_kernel()
 
         selected = run(None)
-        found, times = [], {}
+        found, times, best = [], {}, float("inf")
         for row in self.row_names(op):
             try:
                 run(row)
@@ -116,9 +116,13 @@ class Run:
                 continue
             if self.is_right(case, row, args, expected):
                 found.append((row, row == selected))
-                times[row] = min(self.device.once_us(self.forced(case, row, call, False)) for _ in range(3))
+                again = self.forced(case, row, call, False)
+                times[row] = self.device.once_us(again)
+                if times[row] < HOPELESS**2 * best:  # else no hiccup
+                    times[row] = min(times[row], *(self.device.once_us(again) for _ in range(2)))
+                best = min(best, times[row])
         # Of long calls those that are far behind are not timed further.
-        enough = max(HOPELESS * min(times.values(), default=0), LONG_US)
+        enough = max(HOPELESS * best, LONG_US)
         for row, us in times.items():
             if us > enough and row != selected:
                 log(f"    {row} is left out: {us:.0f} us, more than {HOPELESS} times the best")
@@ -273,6 +277,13 @@ class Run:
         got = calls[0]()
         return [Variant("cublaslt", calls)] if self.is_right(case, "cublaslt", got, expected) else []
 
+    def plain(self, case, sets):
+        """Of an epilogue, the library's own product without it: what it costs is then not the difference of two moments."""
+        if case.op.name != "gemm_epilogue" or case.all_attrs["gated"]:
+            return []
+        gemm, context = self.einkorn.gemm, self.contexts[False]
+        return [Variant("plain", [lambda a=a: gemm(a["a"], a["b"], d=a["y"], ctx=context) for a in sets])]
+
     def baseline(self, baselines, case, name, sets, expected, saved):
         op, extra = case.op.name, case.dtypes
         if name == "torch_compile":
@@ -319,7 +330,7 @@ class Run:
         rows = self.rows(case, sets[0], expected)
         if not rows:
             return []
-        baselines = self.baselines(case, sets, expected, saved)
+        baselines = self.baselines(case, sets, expected, saved) + self.plain(case, sets)
         variants = self.einkorn_variants(case, rows, sets, expected, saved)
         del expected, saved
         for variant, error in self.device.measure(variants + baselines, case):
