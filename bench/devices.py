@@ -8,7 +8,8 @@ import time
 from bench.arrays import NumpyArrays, TorchArrays
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
-ROUNDS_US = 30e3  # of all rounds of one variant together; at least 5 rounds
+ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
+LEAST_ROUNDS = 9  # the clock of a hot board wanders by several percent from round to round
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
@@ -128,7 +129,8 @@ class CudaDevice:
         variants = [v for v in variants if v.graph]
         events = []
         # A product that takes milliseconds needs no 15 rounds, and the lease of a machine is short.
-        rounds = self.rounds if chained else max(min(self.rounds, round(ROUNDS_US / (count * guess))), 5)
+        least = self.rounds if chained else max(round(ROUNDS_US / (count * guess)), LEAST_ROUNDS)
+        rounds = min(self.rounds, least)
         for r in range(rounds):
             for variant in variants if r % 2 == 0 else variants[::-1]:
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
