@@ -27,7 +27,8 @@ OUT = {"bf16": "bf16", "bf16_f32": "f32"}  # dtype of a case -> of d
 TABLES = {"h200": "NVIDIA_H200"}
 HEAD = """\
 # Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from
-# bench/results/h200/gemm.json; shapes that are not here are left to the order of the rows and the plans of gemm_config.h.
+# timings like those of bench/results/h200/gemm.json, of one run or the mean of two; shapes that are not here are left to
+# the order of the rows and the plans of gemm_config.h.
 """
 
 

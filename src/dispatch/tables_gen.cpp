@@ -9,7 +9,8 @@ namespace ek {
 const BuiltinTable kBuiltinTables[] = {
     {"NVIDIA H200",
      "# Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from\n"
-     "# bench/results/h200/gemm.json; shapes that are not here are left to the order of the rows and the plans of gemm_config.h.\n"
+     "# timings like those of bench/results/h200/gemm.json, of one run or the mean of two; shapes that are not here are left to\n"
+     "# the order of the rows and the plans of gemm_config.h.\n"
      "\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=1024 k=2048 m=33..64 : gemm_sm90_swap\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=1024 k=3072 m=1..1 : gemm_sm90_swap\n"
