@@ -59,9 +59,10 @@ struct GemmSm90Tile {
   static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
   static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
   // Chunks that are stored together, in as few and as equal groups as the buffers allow; one by one where a warpgroup stores
-  // beside the other's products; two by two where they overlap.
+  // beside the other's products, or has more than two to work on before; two by two where they overlap.
   static constexpr bool kOverlap = kBoxes && kWgCols % kChunkCols;
-  static constexpr int kChunkGroups = !kBoxes || (kPlain && kPingpong) ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
+  static constexpr bool kSingly = !kBoxes || (kPlain ? kPingpong : kChunks > 2);
+  static constexpr int kChunkGroups = kSingly ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
   // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away.
   static constexpr bool kShares = kPingpong && !kPlain && !kFew && kChunks % 2 == 0 && !kOverlap;
