@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import einkorn
 import numpy as np
+import pytest
 
 from . import rows
 from .attention import gather, mask_of, seen_places, sequence
@@ -139,9 +140,19 @@ def by_torch(torch, device):
     return chain
 
 
-def beside_torch(spec, device):
-    """Dtypes to compare. Not f32 on a CPU, where a BLAS cuts sums into blocks: see plain_product()."""
-    return [c for c in spec.combos() if device != "cpu" or dict(c)["T"] != "f32"]
+def masks(spec, level):
+    """(dtypes, i, attributes, optional tensors) of cases: every kind of mask and score, in every dtype."""
+    for dtypes in spec.combos():
+        for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+            yield dtypes, i, attrs, extras
+
+
+def check_beside_torch(spec, device, level, cases):
+    if level == "smoke":
+        pytest.skip("other libraries' kernels are not for the sanitizers")
+    chain = by_torch(pytest.importorskip("torch"), device)
+    for case in cases:
+        check_beside(spec, device, case, chain)
 
 
 def check_beside(spec, device, case, chain=by_parts):

@@ -20,6 +20,8 @@ namespace {
 // A tile of K and V at head_dim 128 is 64 KiB, which L2 has; 32 rows use it before it goes.
 constexpr int64_t kRows = 32, kKeys = 64;
 constexpr int64_t kMostDim = 1024;  // head_dim and v_dim: the schema's limit
+constexpr int64_t kTerms =
+    16;  // that are added up by themselves: the error of a sum grows with the length of its chain
 constexpr float kInfinity = __builtin_inff();
 
 EK_INLINE int64_t round_up(int64_t n, int64_t to) { return ceil_div(n, to) * to; }
@@ -91,8 +93,12 @@ struct Task {
   void dot_tile(const float* __restrict q, const float* __restrict k, float* __restrict out) const {
     for (int64_t j = 0; j < kKeys; j += kSums) {
       Vector sums[kVectors] = {};
-      for (int64_t d = 0; d < call.head_dim; ++d)
-        for (int i = 0; i < kVectors; ++i) sums[i] += q[d] * vector_at(k + d * kKeys + j + i * kVectorFloats);
+      for (int64_t first = 0; first < call.head_dim; first += kTerms) {
+        Vector part[kVectors] = {};
+        for (int64_t d = first; d < min_of(first + kTerms, call.head_dim); ++d)
+          for (int i = 0; i < kVectors; ++i) part[i] += q[d] * vector_at(k + d * kKeys + j + i * kVectorFloats);
+        for (int i = 0; i < kVectors; ++i) sums[i] += part[i];
+      }
       __builtin_memcpy(out + j, sums, sizeof sums);
     }
   }
@@ -101,11 +107,15 @@ struct Task {
   void add_values(const float* __restrict p, const float* __restrict v, int64_t begin, int64_t end, float keep,
                   float* __restrict acc) const {
     for (int64_t d = 0; d < v_width; d += kSums) {
-      Vector sums[kVectors];
-      __builtin_memcpy(sums, acc + d, sizeof sums);
-      for (int i = 0; i < kVectors; ++i) sums[i] *= keep;
-      for (int64_t j = begin; j < end; ++j)
-        for (int i = 0; i < kVectors; ++i) sums[i] += p[j] * vector_at(v + j * v_width + d + i * kVectorFloats);
+      Vector before[kVectors], sums[kVectors] = {};
+      __builtin_memcpy(before, acc + d, sizeof before);
+      for (int64_t first = begin; first < end; first += kTerms) {
+        Vector part[kVectors] = {};
+        for (int64_t j = first; j < min_of(first + kTerms, end); ++j)
+          for (int i = 0; i < kVectors; ++i) part[i] += p[j] * vector_at(v + j * v_width + d + i * kVectorFloats);
+        for (int i = 0; i < kVectors; ++i) sums[i] += part[i];
+      }
+      for (int i = 0; i < kVectors; ++i) sums[i] += before[i] * keep;
       __builtin_memcpy(acc + d, sums, sizeof sums);
     }
   }

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from harness import Prepared, Refused, rows
 from harness.attention import AttentionSpec
-from harness.attention_checks import MASKED, TILES, beside_torch, by_torch, check_beside, check_same_bits, name_of
+from harness.attention_checks import TILES, check_beside, check_beside_torch, check_same_bits, masks, name_of
 
 SHARDS = 8  # processes of tools/gpu-check
 
@@ -105,26 +105,19 @@ def test_sequences_alone(device, level):
                     assert same, f"{row}: {name} differs in a batch of {n} from one of 128"
 
 
-def masked(dtypes, level):
-    """A case for every kind of mask and score."""
-    for i, (attrs, extras) in enumerate(MASKED[:4] if level == "smoke" else MASKED):
+def masked(level):
+    for dtypes, i, attrs, extras in masks(SPEC, level):
         yield SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=TILES[i % 4], batch=2, extras=extras,
                         attrs=attrs, seed=8 + 2 * i)  # fmt: skip
 
 
 def test_error_of_a_chain_of_ops(device, level):
-    for dtypes in SPEC.combos():
-        for case in masked(dtypes, level):
-            check_beside(SPEC, device, case)
+    for case in masked(level):
+        check_beside(SPEC, device, case)
 
 
 def test_error_of_torch(device, level):
-    if level == "smoke":
-        pytest.skip("other libraries' kernels are not for the sanitizers")
-    chain = by_torch(pytest.importorskip("torch"), device)
-    for dtypes in beside_torch(SPEC, device):
-        for case in masked(dtypes, level):
-            check_beside(SPEC, device, case, chain)
+    check_beside_torch(SPEC, device, level, masked(level))
 
 
 @pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
