@@ -34,26 +34,12 @@ __device__ __forceinline__ uint32_t cluster_size() {
   return size;
 }
 
-// The two halves of the cluster's barrier: what was written before arrive is seen after wait, by every block.
-__device__ __forceinline__ void cluster_arrive() {
-  EK_CLUSTER_ASM("barrier.cluster.arrive.release.aligned;" :: : "memory");
-}
-// The same where nothing but the arrival itself matters: without the fence, which costs a microsecond.
+// The two halves of the cluster's barrier. Nothing but the arrival itself counts: with a fence it would cost a microsecond.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   EK_CLUSTER_ASM("barrier.cluster.arrive.relaxed.aligned;" :: : "memory");
 }
 __device__ __forceinline__ void cluster_wait() {
   EK_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" :: : "memory");
-}
-
-// *p = x in block `rank` of the cluster; p points into this block's shared memory. That block must have started (one
-// arrive and wait by all) and must not end before a later cluster barrier.
-__device__ __forceinline__ void cluster_store([[maybe_unused]] float* p, [[maybe_unused]] uint32_t rank,
-                                              [[maybe_unused]] float x) {
-  [[maybe_unused]] const uint32_t local = static_cast<uint32_t>(__cvta_generic_to_shared(p));
-  [[maybe_unused]] uint32_t remote = 0;
-  EK_CLUSTER_ASM("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(remote) : "r"(local), "r"(rank));
-  EK_CLUSTER_ASM("st.shared::cluster.f32 [%0], %1;" ::"r"(remote), "f"(x) : "memory");
 }
 
 // 16 bytes into the shared memory of block `rank`, where p points in this block's, counted by the mbarrier there: no fence
@@ -70,7 +56,7 @@ __device__ __forceinline__ void cluster_store_async([[maybe_unused]] float4* p, 
       "f"(x.w) : "memory");
 }
 
-// The same for 8 bytes.
+// The same for 8 bytes, and for 4.
 __device__ __forceinline__ void cluster_store_async([[maybe_unused]] float2* p, [[maybe_unused]] uint64_t* barrier,
                                                     [[maybe_unused]] uint32_t rank, [[maybe_unused]] float2 x) {
   EK_CLUSTER_ASM(
@@ -80,6 +66,17 @@ __device__ __forceinline__ void cluster_store_async([[maybe_unused]] float2* p, 
       "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [to], {%3, %4}, [counted];\n}" ::"r"(
           static_cast<uint32_t>(__cvta_generic_to_shared(p))),
       "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x.x), "f"(x.y) : "memory");
+}
+
+__device__ __forceinline__ void cluster_store_async([[maybe_unused]] float* p, [[maybe_unused]] uint64_t* barrier,
+                                                    [[maybe_unused]] uint32_t rank, [[maybe_unused]] float x) {
+  EK_CLUSTER_ASM(
+      "{\n.reg .b32 to, counted;\n"
+      "mapa.shared::cluster.u32 to, %0, %2;\n"
+      "mapa.shared::cluster.u32 counted, %1, %2;\n"
+      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %3, [counted];\n}" ::"r"(
+          static_cast<uint32_t>(__cvta_generic_to_shared(p))),
+      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x) : "memory");
 }
 
 #undef EK_CLUSTER_ASM

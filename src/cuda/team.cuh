@@ -10,6 +10,7 @@
 
 #include "cuda/cluster.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/tma.cuh"
 
 namespace ek {
 
@@ -125,45 +126,56 @@ struct BlockTeam {
   int turn_ = 0;
 };
 
-// A cluster of blocks, one row at a time. Every warp stores its part into every block's shared memory; the halves of
-// the scratch alternate as in BlockTeam, with the cluster's barrier in the place of the block's.
-// After the last reduction no block touches another's memory, so a block may end without waiting for the others.
+// A cluster of blocks, one row. Every warp stores its part into every block's shared memory, where an mbarrier counts what has
+// come: no fence, and no barrier of the cluster. Each reduction has a part of the scratch of its own, so there are at most two.
+// A block has all that it is sent before its last reduction ends, so it may end without waiting for the others.
 template <int kValues = 1>
 struct ClusterTeam {
   static constexpr bool kCluster = true, kWarp = false;
-  static constexpr int kLanes = 32, kMostThreads = 32 * kMaxWarps;
+  static constexpr int kLanes = 32, kMostThreads = 32 * kMaxWarps, kReductions = 2;
   struct alignas(16) Scratch {
-    float slot[2][kValues][kMaxCluster * kMaxWarps];
+    float slot[kReductions][kValues][kMaxCluster * kMaxWarps];
+    uint64_t arrived[kReductions];
   };
   const int rank = static_cast<int>(cluster_rank()), blocks = static_cast<int>(cluster_size());
   const int thread = rank * blockDim.x + threadIdx.x, threads = blocks * blockDim.x;
 
   __device__ __forceinline__ explicit ClusterTeam(Scratch& scratch) : scratch_(scratch) {
-    cluster_arrive();  // the first reduction waits for it: by then every block of the cluster is there to be written to
+    if (threadIdx.x == 0) {
+      for (uint64_t& arrived : scratch_.arrived) mbarrier_init(&arrived, 1);
+      mbarrier_fence();
+    }
+    cluster_arrive_relaxed();
   }
+  // Every block has begun, and has its barriers. To be called once, before the first reduction.
+  __device__ __forceinline__ void meet() const { cluster_wait(); }
   __device__ __forceinline__ uint32_t row() const { return blockIdx.x / blocks; }
-  __device__ __forceinline__ int64_t first() const { return blockIdx.x / blocks; }
-  __device__ __forceinline__ int64_t step() const { return gridDim.x / blocks; }
+
+  // What each warp of the cluster has in x, the same in all its lanes: slot[v][i] of warp i, of all(); in every block.
+  __device__ __forceinline__ int all() const { return threads / 32; }
+  template <int N>
+  __device__ __forceinline__ auto gather(const float (&x)[N]) -> const float (&)[kValues][kMaxCluster * kMaxWarps] {
+    static_assert(N <= kValues, "");
+    auto& slot = scratch_.slot[turn_];
+    uint64_t* arrived = &scratch_.arrived[turn_++];
+    if (threadIdx.x == 0) mbarrier_expect(arrived, all() * N * sizeof(float));
+    const int lane = threadIdx.x % 32;
+    if (lane < blocks)
+#pragma unroll
+      for (int v = 0; v < N; ++v) cluster_store_async(&slot[v][thread / 32], arrived, lane, x[v]);
+    mbarrier_wait(arrived, 0);
+    return slot;
+  }
 
   template <int N, class F>
   __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
-    static_assert(N <= kValues, "");
-    if (!started_) cluster_wait();
-    started_ = true;
-    float (&slot)[kValues][kMaxCluster * kMaxWarps] = scratch_.slot[turn_];
-    turn_ ^= 1;
-    const int lane = threadIdx.x % 32, warps = blockDim.x / 32, warp = threadIdx.x / 32;
 #pragma unroll
     for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
-    if (lane < blocks)
-#pragma unroll
-      for (int v = 0; v < N; ++v) cluster_store(&slot[v][rank * warps + warp], lane, x[v]);
-    cluster_arrive();
-    cluster_wait();
+    const auto& slot = gather(x);
 #pragma unroll
     for (int v = 0; v < N; ++v) {
       x[v] = 0.f;
-      for (int i = lane; i < blocks * warps; i += 32) x[v] = f(v, x[v], slot[v][i]);
+      for (int i = threadIdx.x % 32; i < all(); i += 32) x[v] = f(v, x[v], slot[v][i]);
       x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     }
   }
@@ -175,7 +187,6 @@ struct ClusterTeam {
  private:
   Scratch& scratch_;
   int turn_ = 0;
-  bool started_ = false;
 };
 
 }  // namespace ek

@@ -58,8 +58,8 @@ void forward() {
         CHECK_EQ(c.threads != 0, norm_vec_config(n, max_vectors, kind).threads == 0);
         if (!c.threads) return;
         check_holds(c, n);
-        CHECK(c.cluster >= 2 && c.cluster <= 8);
-        CHECK(c.vectors <= max_vectors);
+        CHECK_EQ(c.cluster, 8);
+        CHECK_EQ(c.vectors, max_vectors);
       });
       CHECK_EQ(norm_cluster_config(widest + 1, max_vectors, kind).threads, 0);
     }
@@ -217,6 +217,16 @@ void group_norm() {
     CHECK(norm_ceil_div(n, group_norm_part(n)) <= kGroupNormMaxParts);
     CHECK_EQ(group_norm_part(n) % 32, 0);
   }
+  // Whole parts are no more than the workspace has room for, and cut neither a run nor, in the second pass, a part of the first.
+  for (int64_t run : {0x800, 0x1000, 0x1001, 0x3000, 0x2000, 1 << 20})
+    for (int64_t runs : {1, 3, 16, 1000, 1 << 20}) {
+      const int64_t n = run * runs, part = group_norm_whole_part(n, run);
+      if (!part) continue;
+      CHECK(norm_ceil_div(n, part) <= norm_ceil_div(n, group_norm_part(n)));
+      CHECK(run % part == 0 && part % kGroupNormWholePart == 0);
+    }
+  CHECK_EQ(group_norm_whole_part(16 * 8192, 8192), 4096);
+  CHECK_EQ(group_norm_whole_part(3 * 0x800, 0x800), 0);
 }
 
 }  // namespace

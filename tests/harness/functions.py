@@ -11,6 +11,12 @@ from .tolerance import LEAST
 _erfc = np.vectorize(math.erfc, otypes=[np.float64])
 
 
+def far_from_zero(rng, t, a):
+    """Every other row of x: squares of such a mean leave few digits for the deviations."""
+    rows = t["x"].shape[:-1]
+    t["x"] = t["x"] + 12.0 * (np.arange(math.prod(rows)) % 2).reshape(*rows, 1)
+
+
 def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 

@@ -31,10 +31,11 @@ TALL = {
 }
 # A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
 WIDE = {"n": 65544, "lead": (3,)}
-# Rows that fill the registers of a block, and those of 2 to 8 blocks, in leading dims that strides take apart.
+# Rows that fill the registers of a block, and those of a cluster, in leading dims that strides take apart.
 WIDE_ROWS = [{"n": n, "lead": lead} for n, lead in ((32768, (2, 2)), (65544, (2, 2)), (131072, (3,)), (262144, (2,)))]
 # Rows that are the same number of vectors for every thread, with all optional tensors: kernels ask less of those.
 WHOLE = {"n": 4096, "lead": (6,)}
+WIDE_WHOLE = {"n": 81920, "lead": (2,)}
 SAME_LAYOUT = 24  # seeds so far apart give the same strides and gaps: their kinds take turns of 2, 3, 4 and 8
 FUZZ = {"smoke": 3, "ci": 100, "full": 200}
 MOST = {"smoke": 1 << 14, "ci": 1 << 16, "full": 1 << 20}  # elements of a case, as far as rows can be taken away

@@ -166,14 +166,13 @@ static size_t group_norm_partials(const GroupNormArgs& a, int width) {
   return sizeof(GroupSums) * a.batch * a.groups * norm_ceil_div(accesses, group_norm_part(accesses));
 }
 
-template <class T, int W>
-static ek_status group_norm_two_passes(const GroupNormArgs& a, const Launch& l) {
+// sum_part, part: accesses of a part in the first and the second pass.
+template <class T, int W, bool kWhole>
+static ek_status group_norm_two_passes(const GroupNormArgs& a, const Launch& l, int64_t sum_part, int64_t part) {
   const GroupNormUnits units = group_norm_units(a, W);
   auto p = group_norm_params<GroupNormSplitParams<T>>(a, units);
   p.run = units.run;
   p.accesses = units.accesses;
-  p.part = group_norm_part(p.accesses);
-  p.parts = static_cast<int32_t>(norm_ceil_div(p.accesses, p.part));
   p.runs_ahead = static_cast<int32_t>(kGroupNormSplitThreads / p.run);
   p.ahead = static_cast<int32_t>(kGroupNormSplitThreads % p.run);
   p.short_run = static_cast<int32_t>(p.run < 0x7fffffff ? p.run : 0x7fffffff);
@@ -181,15 +180,33 @@ static ek_status group_norm_two_passes(const GroupNormArgs& a, const Launch& l) 
   p.y_step = p.runs_ahead * p.y_run + p.ahead * W;
   p.x_wrap = p.x_run - p.run * W;
   p.y_wrap = p.y_run - p.run * W;
+  const auto cut = [&](int64_t size) {
+    p.part = size;
+    p.parts = static_cast<int32_t>(norm_ceil_div(p.accesses, size));
+    Grid grid;
+    grid.blocks = dim3(grid_blocks(p.count * p.parts, 1));
+    grid.threads = dim3(kGroupNormSplitThreads);
+    return grid;
+  };
   GroupSums* partial = static_cast<GroupSums*>(l.workspace);
-  Grid grid;
-  grid.blocks = dim3(grid_blocks(p.count * p.parts, 1));
-  grid.threads = dim3(kGroupNormSplitThreads);
-  if (const ek_status status = launch(l, group_norm_moments<T, W>, grid, p, partial)) return status;
+  Grid grid = cut(sum_part);
+  p.summed = p.parts;
+  if (const ek_status status = launch(l, group_norm_moments<T, W, kWhole>, grid, p, partial)) return status;
   // The second overlaps the end of the first whatever the context says: both are ours, and it waits for the results.
   Launch chained = l;
   chained.flags |= EK_FLAG_PDL;
-  return launch(chained, group_norm_result<T, W>, grid, p, static_cast<const GroupSums*>(partial));
+  grid = cut(part);
+  return launch(chained, group_norm_result<T, W, kWhole>, grid, p, static_cast<const GroupSums*>(partial));
+}
+
+template <class T, int W>
+static ek_status group_norm_two_passes(const GroupNormArgs& a, const Launch& l) {
+  const GroupNormUnits units = group_norm_units(a, W);
+  if constexpr (W == kVec<T>)
+    if (const int64_t part = is_nchw(a) ? group_norm_whole_part(units.accesses, units.run) : 0)
+      return group_norm_two_passes<T, W, true>(a, l, part, kGroupNormWholePart);
+  const int64_t part = group_norm_part(units.accesses);
+  return group_norm_two_passes<T, W, false>(a, l, part, part);
 }
 
 static const char* why_not_split(const GroupNormArgs& a, const Device&) {

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // group_norm in two passes, for units of any size: sums of their parts, then the result. x is read twice: 3/2 of the bytes
 // of one read and one write, less what the L2 cache still holds. The second pass goes backwards, to find more there.
+// kWhole: parts that lie in one run of nchw and are whole batches of a block: nothing of it need be asked.
 #pragma once
 
 #include "ops/norm/group_norm.cuh"
@@ -13,6 +14,7 @@ struct GroupNormSplitParams : GroupNormParams<T> {
   int64_t accesses;  // of a unit
   int64_t part;      // accesses
   int32_t parts;     // of a unit
+  int32_t summed;    // parts of a unit in the first pass
   // kGroupNormSplitThreads accesses further are so many runs and accesses of a run further.
   int32_t runs_ahead, ahead;
   int32_t short_run;  // run, or 2^31 - 1 where it is longer: no part gets that far
@@ -35,7 +37,7 @@ struct GroupNormPart {
 };
 
 // A thread's way through a part, kGroupNormSplitThreads accesses at a step, without a multiplication.
-template <int W>
+template <int W, bool kWhole>
 struct GroupNormWalk {
   int64_t x, y;   // offsets of the access from the unit's first element
   int32_t which;  // run; only a channel's number matters
@@ -50,11 +52,11 @@ struct GroupNormWalk {
   }
   template <class T>
   __device__ __forceinline__ void step(const GroupNormSplitParams<T>& p) {
-    x += p.x_step;
-    y += p.y_step;
-    which += p.runs_ahead;
-    left -= p.ahead;
-    if (left <= 0) {
+    x += kWhole ? kGroupNormSplitThreads * W : p.x_step;
+    y += kWhole ? kGroupNormSplitThreads * W : p.y_step;
+    which += kWhole ? 0 : p.runs_ahead;
+    left -= kWhole ? 0 : p.ahead;
+    if (!kWhole && left <= 0) {
       x += p.x_wrap;
       y += p.y_wrap;
       ++which;
@@ -63,12 +65,16 @@ struct GroupNormWalk {
   }
 };
 
-// Accesses of a thread in flight: of the first pass, and of the second, which has weight and bias to hold.
+// Accesses of a thread in flight: of the first pass, and of the second, which has more to hold where parts are not whole.
 constexpr int kGroupNormSumBatch = 8;
-constexpr int kGroupNormBatch = 4;
+template <bool kWhole>
+constexpr int kGroupNormBatch = kWhole ? 8 : 4;
+static_assert(kGroupNormWholePart == kGroupNormSplitThreads * kGroupNormSumBatch &&
+                  kGroupNormWholePart == kGroupNormSplitThreads * kGroupNormBatch<true>,
+              "whole parts are whole batches");
 
 // partial [count, parts, together]: the sums of each part.
-template <class T, int W>
+template <class T, int W, bool kWhole>
 __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplitThreads)
     group_norm_moments(const GroupNormSplitParams<T> p, GroupSums* partial) {
   constexpr int kThreads = kGroupNormSplitThreads;
@@ -79,18 +85,18 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
   for (int64_t b = blockIdx.x; b < p.count * p.parts; b += gridDim.x) {
     const GroupNormPart<T> part(p, b);
     const T* x = p.x + part.image * p.x_image + part.of_image * p.x_unit;
-    GroupNormWalk<W> walk(p, part.begin + thread);
+    GroupNormWalk<W, kWhole> walk(p, part.begin + thread);
     GroupSums sums = {};
     for (int32_t i = thread; i < part.size; i += kGroupNormSumBatch * kThreads) {
       Vec<T, W> v[kGroupNormSumBatch];
 #pragma unroll
       for (int k = 0; k < kGroupNormSumBatch; ++k) {
-        if (i + k * kThreads < part.size) v[k] = load_vec<T, W>(x + walk.x);
+        if (kWhole || i + k * kThreads < part.size) v[k] = load_vec<T, W>(x + walk.x);
         walk.step(p);
       }
 #pragma unroll
       for (int k = 0; k < kGroupNormSumBatch; ++k) {
-        if (i + k * kThreads >= part.size) break;
+        if (!kWhole && i + k * kThreads >= part.size) break;
         float f[W];
         unpack(v[k], f);
         sums.add(f, k == 0 && i == thread);
@@ -109,10 +115,10 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
   }
 }
 
-template <class T, int W>
+template <class T, int W, bool kWhole>
 __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplitThreads)
     group_norm_result(const GroupNormSplitParams<T> p, const GroupSums* partial) {
-  constexpr int kThreads = kGroupNormSplitThreads;
+  constexpr int kThreads = kGroupNormSplitThreads, kBatch = kGroupNormBatch<kWhole>;
   __shared__ float4 statistics_of[kGroupNormLine];
   pdl_wait();
   pdl_launch();
@@ -124,20 +130,20 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
 
     // Loads of a batch before its stores: y may be x, so that the compiler could not reorder them. And those of the first
     // batch before the statistics, which take as long.
-    Vec<T, W> v[kGroupNormBatch];
-    GroupNormWalk<W> walk(p, part.begin + thread);
+    Vec<T, W> v[kBatch];
+    GroupNormWalk<W, kWhole> walk(p, part.begin + thread);
     const auto load = [&](int32_t i) {
-      GroupNormWalk<W> ahead = walk;
+      GroupNormWalk<W, kWhole> ahead = walk;
 #pragma unroll
-      for (int k = 0; k < kGroupNormBatch; ++k) {
-        if (i + k * kThreads < part.size) v[k] = load_vec<T, W>(x + ahead.x);
+      for (int k = 0; k < kBatch; ++k) {
+        if (kWhole || i + k * kThreads < part.size) v[k] = load_vec<T, W>(x + ahead.x);
         ahead.step(p);
       }
     };
     load(thread);
     for (int g = warp; g < p.together; g += kThreads / 32) {
       const GroupSums sums =
-          GroupSums::merged_many(partial + part.unit * p.parts * p.together + g, p.parts, p.together);
+          GroupSums::merged_many(partial + part.unit * p.summed * p.together + g, p.summed, p.together);
       if (lane == 0) statistics_of[g] = sums.statistics(p.factor, p.eps);
     }
     __syncthreads();
@@ -148,14 +154,14 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
       constexpr bool kChannelRuns = decltype(channel_runs)::value;
       using Affine = GroupNormAffine<T, W, kChannelRuns>;
       const auto channel = [&] { return kChannelRuns ? c + walk.which : c + (p.short_run - walk.left) * W; };
-      // Mostly all accesses of a thread are of the same channel, or of nhwc the same channels.
-      const bool changes = kChannelRuns ? walk.left < part.size - thread : p.ahead != 0;
+      // nhwc: mostly all accesses of a thread are of the same channels.
+      const bool changes = !kWhole && (kChannelRuns || p.ahead != 0);
       Affine affine(p, statistics, thread < part.size ? channel() : c);
-      for (int32_t i = thread; i < part.size; i += kGroupNormBatch * kThreads) {
+      for (int32_t i = thread; i < part.size; i += kBatch * kThreads) {
         if (i != thread) load(i);
 #pragma unroll
-        for (int k = 0; k < kGroupNormBatch; ++k) {
-          if (i + k * kThreads >= part.size) break;
+        for (int k = 0; k < kBatch; ++k) {
+          if (!kWhole && i + k * kThreads >= part.size) break;
           if (changes) affine = Affine(p, statistics, channel());
           float f[W];
           unpack(v[k], f);
@@ -165,7 +171,7 @@ __global__ void __launch_bounds__(kGroupNormSplitThreads, 1024 / kGroupNormSplit
         }
       }
     };
-    if (p.channel_runs)
+    if (kWhole || p.channel_runs)
       results(std::true_type{});
     else
       results(std::false_type{});

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "ops/norm/group_norm.cuh"
+#include "ops/norm/norm_moments.cuh"
 
 namespace ek {
 
@@ -99,22 +100,18 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
     float2 sums = make_float2(0.f, 0.f);
 #pragma unroll
     for (int k = 0; k < K; ++k) {
-      float f[V], s = 0.f, q = 0.f;
+      float f[V], s = 0.f;
       group_norm_unpack<T>(held[k], f);
 #pragma unroll
-      for (int j = 0; j < V; ++j) {
-        s += f[j];
-        q += f[j] * f[j];
-      }
+      for (int j = 0; j < V; ++j) s += f[j];
       sums.x += s;
-      sums.y += q;
+      sums.y += norm_squares(f);
     }
     sums = exchange.template over_group<0>(sums);
     float mean = sums.x * p.factor, squares = sums.y - sums.x * mean;
 
-    // Deviations, where squares of the mean have taken more digits than the type can spare. The same for the whole cluster.
-    constexpr float kMostMean = sizeof(T) == 4 ? 2.f : 32.f;
-    if (!(sums.x * mean <= kMostMean * squares && squares < __int_as_float(0x7f800000))) {
+    // Deviations, where squares of the mean have taken too many digits: the same for the whole cluster.
+    if (!norm_moments_suffice<T>(sums.x * mean, squares)) {
       sums = make_float2(0.f, 0.f);
 #pragma unroll
       for (int k = 0; k < K; ++k) {
@@ -129,8 +126,7 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
       }
       sums = exchange.template over_group<1>(sums);
       const float rest = sums.x * p.factor;
-      squares = sums.y - sums.x * rest;
-      if (squares < 0.f) squares = 0.f;  // by rounding; NaN stays
+      squares = norm_deviations(sums.x * rest, sums.y);
       mean += rest;
     }
     const float rstd = rsqrtf(squares * p.factor + p.eps);

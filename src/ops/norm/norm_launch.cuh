@@ -45,23 +45,27 @@ inline Grid norm_grid(uint32_t rows, const NormConfig& config) {
 // Whether a slab's rows are what NormShape::kWhole says.
 template <class Op>
 bool norm_whole(const NormParams<Op>& p, const NormConfig& config) {
-  return config.threads * config.vectors == p.vectors && p.rows.ndim == 1 &&
+  return config.threads * config.vectors * config.cluster == p.vectors && p.rows.ndim == 1 &&
          p.rows.count % config.rows_per_block == 0 && p.weight && (p.bias || !Op::kCentre);
 }
 
-template <class Op, int K>
+template <class Op, int K, class Team>
 ek_status norm_whole_launch(const Launch& l, const NormConfig& config, Grid grid, bool early, const NormParams<Op>& p) {
-  if constexpr (Op::kKind == NormKind::kHeavy && K == 4)
-    if (const unsigned blocks = norm_stay_blocks(config, p.rows.count, l.device.processors)) {
-      grid.blocks.x = blocks;
-      return launch(l, norm_rows_vec<Op, K, BlockTeam<2, kNormStayBlock / 32>, false, NormShape::kStays>, grid, p);
-    }
-  const auto go = [&](auto team) {
-    using Team = typename decltype(team)::type;
-    return early ? launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kWhole>, grid, p)
-                 : launch(l, norm_rows_vec<Op, K, Team, false, NormShape::kWhole>, grid, p);
-  };
-  return config.threads <= 256 ? go(Type<BlockTeam<2, 8>>{}) : go(Type<BlockTeam<2>>{});
+  if constexpr (Team::kCluster) {
+    return launch(l, norm_rows_vec<Op, K, Team, false, NormShape::kWhole>, grid, p);
+  } else {
+    if constexpr (Op::kKind == NormKind::kHeavy && K == 4)
+      if (const unsigned blocks = norm_stay_blocks(config, p.rows.count, l.device.processors)) {
+        grid.blocks.x = blocks;
+        return launch(l, norm_rows_vec<Op, K, BlockTeam<2, kNormStayBlock / 32>, false, NormShape::kStays>, grid, p);
+      }
+    const auto go = [&](auto team) {
+      using Of = typename decltype(team)::type;
+      return early ? launch(l, norm_rows_vec<Op, K, Of, true, NormShape::kWhole>, grid, p)
+                   : launch(l, norm_rows_vec<Op, K, Of, false, NormShape::kWhole>, grid, p);
+    };
+    return config.threads <= 256 ? go(Type<BlockTeam<2, 8>>{}) : go(Type<Team>{});
+  }
 }
 
 template <class Args, NormCall (*kCall)(const Args&), NormInput kInput, bool kCentre, bool kQuant = false>
@@ -98,7 +102,7 @@ struct NormKernels {
       return norm_for_each_slab<Op>(c, [&](const auto& p) {
         const Grid grid = norm_grid(p.rows.count, config);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
-        // as many still suffice, and sums of two tensors, which wait twice as long.
+        // as many still suffice, and sums of two tensors, which wait twice as long. Clusters are slower with it.
         [[maybe_unused]] const bool few = grid.blocks.x <= 2u * l.device.processors;
         [[maybe_unused]] const bool small = kKind == NormKind::kLight && config.threads <= 256;
         [[maybe_unused]] const bool sums = kInput == NormInput::kAdd && config.rows_per_block == 1;
@@ -111,9 +115,9 @@ struct NormKernels {
             for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
             return launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kGroups>, grid, groups);
           } else {
-            if constexpr (K <= 4 && !Op::kGated && std::is_same_v<Team, BlockTeam<2>>)
-              if (norm_whole(p, config)) return norm_whole_launch<Op, K>(l, config, grid, early, p);
-            if constexpr (K <= 4)
+            if constexpr (!Op::kGated && (Team::kCluster || (K <= 4 && !Team::kWarp)))
+              if (norm_whole(p, config)) return norm_whole_launch<Op, K, Team>(l, config, grid, early, p);
+            if constexpr (K <= 4 && !Team::kCluster)
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
             return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
           }
@@ -124,7 +128,7 @@ struct NormKernels {
 
   static ek_status cluster(const Args& a, const Launch& l) {
     const NormCall c = kCall(a);
-    return rows<ClusterTeam<2>, kNormClusterVectors, kMaxVectors>(c, cluster_config(c), l);
+    return rows<ClusterTeam<2>, kMaxVectors, kMaxVectors>(c, cluster_config(c), l);
   }
 
   static ek_status vec(const Args& a, const Launch& l) {

@@ -1,12 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 // The kernel behind the forward norms: a row is read once, as 16-byte vectors, and stays in the registers of its team
 // (part of a warp, a block, or a cluster) until the result is written. Registers hold the packed vectors, which are
-// converted again for each pass: that halves the registers of 16-bit rows. Sums in f32; layer_norm in two passes.
+// converted again for each pass: that halves the registers of 16-bit rows. Sums in f32; layer_norm in two passes, in clusters
+// mostly in one.
 // Instructions count here: at 4 TB/s an SM has time for about 900 of a warp that reads and writes four vectors a thread.
 #pragma once
 
 #include "cuda/pdl.cuh"
 #include "ops/norm/norm_call.cuh"
+#include "ops/norm/norm_moments.cuh"
 
 namespace ek {
 
@@ -157,7 +159,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   };
   // Whole rows that are centred have no registers for it, others none for what a pass has converted.
   constexpr bool kHeld = kEarly || (K <= 4 && !(kShape == NormShape::kWhole && Op::kCentre));
-  constexpr bool kAgain = kShape == NormShape::kWhole && !kEarly && K == 2;
+  constexpr bool kAgain = kShape == NormShape::kWhole && !kEarly && (K == 2 || K == 8);
   NormRaw held_weight[K], held_bias[K];
   const auto hold_affine = [&] {
 #pragma unroll
@@ -167,6 +169,8 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
   };
   if constexpr (kEarly) hold_affine();
+  // NOTE: here, since it also keeps the compiler, which is short of registers, from putting the last loads after the first sums.
+  if constexpr (Team::kCluster) team.meet();
   const auto weight_of = [&](int k, float (&f)[V]) {
     norm_unpack<T>(kHeld ? hidden<3>(held_weight[k]) : affine(p.weight, weight, k, kOnes<T>), f);
     // Mostly 0; layer_norm has none.
@@ -203,6 +207,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
 #pragma unroll
       for (int j = 0; j < V; ++j) s += Op::kCentre ? f[j] : f[j] * f[j];
       total[0] += s;
+      if constexpr (Op::kCentre && Team::kCluster) total[1] += norm_squares(f);
       if constexpr (Op::kQuant) {
         float w[V];
         weight_of(k, w);
@@ -213,7 +218,30 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
         }
       }
     }
-    if constexpr (Op::kQuant && !kGroups) {
+    if constexpr (Op::kCentre && Team::kCluster) {
+      // One round of the cluster, and a second one where x^2 has lost too many digits: the same for all of its threads.
+      team.reduce(total, Sum{});
+      mean = total[0] * p.factor;
+      squares = total[1] - total[0] * mean;
+      if (!norm_moments_suffice<T>(total[0] * mean, squares)) {
+        total[0] = total[1] = 0.f;
+#pragma unroll
+        for (int k = 0; k < K; ++k) {
+          if (beyond(k)) break;
+          float f[V];
+          piece[k].template values<1>(f);
+#pragma unroll
+          for (int j = 0; j < V; ++j) f[j] = in[k] ? f[j] - mean : 0.f;
+#pragma unroll
+          for (int j = 0; j < V; ++j) total[0] += f[j];
+          total[1] += norm_squares(f);
+        }
+        team.reduce(total, Sum{});
+        const float rest = total[0] * p.factor;
+        squares = norm_deviations(total[0] * rest, total[1]);
+        mean += rest;
+      }
+    } else if constexpr (Op::kQuant && !kGroups) {
       team.reduce_each(total, [](int v, float a, float b) { return v == 0 ? a + b : MaxNan{}(a, b); });
     } else {
       if constexpr (kGroups) total[1] = warp_reduce(total[1], MaxNan{}, step);
@@ -222,7 +250,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       team.reduce(sum, Sum{});
       total[0] = sum[0];
     }
-    if constexpr (Op::kCentre) {
+    if constexpr (Op::kCentre && !Team::kCluster) {
       // Two passes: the mean, then the squares of what is left. The mean's own rounding adds its square, far below f32.
       mean = total[0] * p.factor;
       float sum[1] = {0.f};
@@ -238,7 +266,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       if constexpr (kHeld && !kEarly) hold_affine();
       team.reduce(sum, Sum{});
       squares = sum[0];
-    } else {
+    } else if constexpr (!Op::kCentre) {
       squares = total[0];
     }
     const float rstd = rsqrtf(squares * p.factor + p.eps);

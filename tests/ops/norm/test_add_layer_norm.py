@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 from harness import Expected, Spec
-from harness.functions import add_residual, weight_of
-from harness.spec import WHOLE, WIDE, WIDE_ROWS
+from harness.functions import add_residual, far_from_zero, weight_of
+from harness.spec import WHOLE, WIDE, WIDE_ROWS, WIDE_WHOLE
 
 
 def reference(t, a):
@@ -17,7 +17,14 @@ def reference(t, a):
     }
 
 
-SPEC = Spec("add_layer_norm", reference, variants=[{"eps": 1e-2}], probes=[WIDE, WHOLE], wide=WIDE_ROWS)
+SPEC = Spec(
+    "add_layer_norm",
+    reference,
+    variants=[{"eps": 1e-2}],
+    inputs=far_from_zero,
+    probes=[WIDE, WIDE_WHOLE, WHOLE],
+    wide=WIDE_ROWS,
+)
 
 
 def test_add_layer_norm(plan):

@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import add_residual, weight_of
-from harness.spec import WHOLE, WIDE, WIDE_ROWS
+from harness.spec import WHOLE, WIDE, WIDE_ROWS, WIDE_WHOLE
 
 
 def reference(t, a):
@@ -19,7 +19,7 @@ SPEC = Spec(
     "add_rms_norm",
     reference,
     variants=[{"eps": 1e-3, "weight_offset": 1.0}],
-    probes=[WIDE, WHOLE],
+    probes=[WIDE, WIDE_WHOLE, WHOLE],
     wide=WIDE_ROWS,
     more_large=[{"dims": {"dim": 65544}}],
 )

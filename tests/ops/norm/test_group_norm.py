@@ -40,14 +40,15 @@ def reference(t, a):
     return {"y": Expected(y, magnitude, n=g.shape[-1], floor=floor)}
 
 
-# More than 96 KB of a group, or of neighbouring groups, go to a cluster of blocks in any dtype. The last have the same
-# number of vectors for every thread.
+# More than 96 KB of a group, or of neighbouring groups, go to a cluster of blocks in any dtype. The next have the same
+# number of vectors for every thread. The last are several whole parts of each channel, for kernels in two passes.
 PROBES = [
     {"n": 12296, "i": 3, "variant": {"groups": 2}},
     {"n": 776, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
     {"n": 16384, "i": 3, "variant": {"groups": 2}},
     {"n": 1024, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
     {"n": 4096, "i": 7, "variant": {"groups": 4, "layout": "nhwc"}},
+    {"n": 32768, "i": 1, "variant": {"groups": 2}},
 ]
 SPEC = Spec(
     "group_norm",

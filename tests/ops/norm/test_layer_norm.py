@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import numpy as np
 from harness import Expected, Spec
-from harness.functions import weight_of
-from harness.spec import WHOLE, WIDE, WIDE_ROWS
+from harness.functions import far_from_zero, weight_of
+from harness.spec import WHOLE, WIDE, WIDE_ROWS, WIDE_WHOLE
 
 
 def reference(t, a):
@@ -25,7 +25,8 @@ SPEC = Spec(
     "layer_norm",
     reference,
     variants=[{"eps": 1e-2}],
-    probes=[WIDE, WHOLE],
+    inputs=far_from_zero,
+    probes=[WIDE, WIDE_WHOLE, WHOLE],
     crowds=CROWDS,
     wide=WIDE_ROWS,
     more_large=[{"dims": {"dim": 65544}}],

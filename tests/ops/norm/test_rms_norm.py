@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Spec
 from harness.functions import weight_of
-from harness.spec import WHOLE, WIDE, WIDE_ROWS
+from harness.spec import WHOLE, WIDE, WIDE_ROWS, WIDE_WHOLE
 
 
 def reference(t, a):
@@ -14,7 +14,7 @@ SPEC = Spec(
     "rms_norm",
     reference,
     variants=[{"eps": 1e-3, "weight_offset": 1.0}, {"eps": 1e-12}],
-    probes=[WIDE, WHOLE],
+    probes=[WIDE, WIDE_WHOLE, WHOLE],
     wide=WIDE_ROWS,
     more_large=[{"dims": {"dim": n}} for n in (64, 65544)],
 )
