@@ -151,31 +151,23 @@ struct ClusterTeam {
   __device__ __forceinline__ void meet() const { cluster_wait(); }
   __device__ __forceinline__ uint32_t row() const { return blockIdx.x / blocks; }
 
-  // What each warp of the cluster has in x, the same in all its lanes: slot[v][i] of warp i, of all(); in every block.
-  __device__ __forceinline__ int all() const { return threads / 32; }
-  template <int N>
-  __device__ __forceinline__ auto gather(const float (&x)[N]) -> const float (&)[kValues][kMaxCluster * kMaxWarps] {
+  template <int N, class F>
+  __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
     static_assert(N <= kValues, "");
-    auto& slot = scratch_.slot[turn_];
+    float (&slot)[kValues][kMaxCluster * kMaxWarps] = scratch_.slot[turn_];
     uint64_t* arrived = &scratch_.arrived[turn_++];
-    if (threadIdx.x == 0) mbarrier_expect(arrived, all() * N * sizeof(float));
-    const int lane = threadIdx.x % 32;
+    const int lane = threadIdx.x % 32, warps = threads / 32;  // of the cluster
+    if (threadIdx.x == 0) mbarrier_expect(arrived, warps * N * sizeof(float));
+#pragma unroll
+    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     if (lane < blocks)
 #pragma unroll
       for (int v = 0; v < N; ++v) cluster_store_async(&slot[v][thread / 32], arrived, lane, x[v]);
     mbarrier_wait(arrived, 0);
-    return slot;
-  }
-
-  template <int N, class F>
-  __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
-#pragma unroll
-    for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
-    const auto& slot = gather(x);
 #pragma unroll
     for (int v = 0; v < N; ++v) {
       x[v] = 0.f;
-      for (int i = threadIdx.x % 32; i < all(); i += 32) x[v] = f(v, x[v], slot[v][i]);
+      for (int i = lane; i < warps; i += 32) x[v] = f(v, x[v], slot[v][i]);
       x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
     }
   }

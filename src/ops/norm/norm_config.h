@@ -263,8 +263,8 @@ constexpr int64_t group_norm_part(int64_t accesses) {
   const int64_t least = 8 * kGroupNormSplitThreads;
   return part < least ? least : part;
 }
-// Parts of nchw that lie in one run: of the second pass, and of the first, which has a multiple of it; 0: they do not. Twice as
-// large parts in the first are faster (1x512x65536: 53.0 us, else 55.1), as the second has fewer sums to put together.
+// Parts of nchw that lie in one run: of the second pass, and of the first, which has a multiple of it; 0: they do not. The second
+// has to put together the sums of the first, so that fewer, larger parts are faster there (docs/measured-facts.md).
 constexpr int64_t kGroupNormWholePart = 8 * kGroupNormSplitThreads;
 constexpr int64_t group_norm_whole_part(int64_t accesses, int64_t run) {
   int64_t part = 2 * kGroupNormWholePart;
