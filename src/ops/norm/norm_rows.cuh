@@ -220,6 +220,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
     if constexpr (Op::kCentre && Team::kCluster) {
       // One round of the cluster, and a second one where x^2 has lost too many digits: the same for all of its threads.
+      if constexpr (kHeld && !kEarly) hold_affine();
       team.reduce(total, Sum{});
       mean = total[0] * p.factor;
       squares = total[1] - total[0] * mean;
