@@ -28,12 +28,6 @@ __device__ __forceinline__ uint32_t cluster_id() {
   return id;
 }
 
-__device__ __forceinline__ uint32_t cluster_size() {
-  uint32_t size = 1;
-  EK_CLUSTER_ASM("mov.u32 %0, %%cluster_nctarank;" : "=r"(size));
-  return size;
-}
-
 // The two halves of the cluster's barrier. Nothing but the arrival itself counts: with a fence it would cost a microsecond.
 __device__ __forceinline__ void cluster_arrive_relaxed() {
   EK_CLUSTER_ASM("barrier.cluster.arrive.relaxed.aligned;" :: : "memory");
@@ -42,41 +36,32 @@ __device__ __forceinline__ void cluster_wait() {
   EK_CLUSTER_ASM("barrier.cluster.wait.acquire.aligned;" :: : "memory");
 }
 
-// 16 bytes into the shared memory of block `rank`, where p points in this block's, counted by the mbarrier there: no fence
-// and no barrier of the cluster.
-__device__ __forceinline__ void cluster_store_async([[maybe_unused]] float4* p, [[maybe_unused]] uint64_t* barrier,
-                                                    [[maybe_unused]] uint32_t rank, [[maybe_unused]] float4 x) {
-  EK_CLUSTER_ASM(
-      "{\n.reg .b32 to, counted;\n"
-      "mapa.shared::cluster.u32 to, %0, %2;\n"
-      "mapa.shared::cluster.u32 counted, %1, %2;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [to], {%3, %4, %5, %6}, [counted];\n}" ::"r"(
-          static_cast<uint32_t>(__cvta_generic_to_shared(p))),
-      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x.x), "f"(x.y), "f"(x.z),
-      "f"(x.w) : "memory");
+// Where block `rank` of the cluster has what p points at in this block's shared memory.
+__device__ __forceinline__ uint32_t cluster_address(const void* p, [[maybe_unused]] uint32_t rank) {
+  uint32_t address = static_cast<uint32_t>(__cvta_generic_to_shared(p));
+  EK_CLUSTER_ASM("mapa.shared::cluster.u32 %0, %0, %1;" : "+r"(address) : "r"(rank));
+  return address;
 }
 
-// The same for 8 bytes, and for 4.
-__device__ __forceinline__ void cluster_store_async([[maybe_unused]] float2* p, [[maybe_unused]] uint64_t* barrier,
-                                                    [[maybe_unused]] uint32_t rank, [[maybe_unused]] float2 x) {
-  EK_CLUSTER_ASM(
-      "{\n.reg .b32 to, counted;\n"
-      "mapa.shared::cluster.u32 to, %0, %2;\n"
-      "mapa.shared::cluster.u32 counted, %1, %2;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [to], {%3, %4}, [counted];\n}" ::"r"(
-          static_cast<uint32_t>(__cvta_generic_to_shared(p))),
-      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x.x), "f"(x.y) : "memory");
+// x into the shared memory of block `rank`, where p points in this block's, counted by the mbarrier there: no fence and no
+// barrier of the cluster.
+__device__ __forceinline__ void cluster_store_async(float* p, uint64_t* barrier, uint32_t rank,
+                                                    [[maybe_unused]] float x) {
+  [[maybe_unused]] const uint32_t to = cluster_address(p, rank), counted = cluster_address(barrier, rank);
+  EK_CLUSTER_ASM("st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [%0], %1, [%2];" ::"r"(to), "f"(x),
+                 "r"(counted) : "memory");
 }
-
-__device__ __forceinline__ void cluster_store_async([[maybe_unused]] float* p, [[maybe_unused]] uint64_t* barrier,
-                                                    [[maybe_unused]] uint32_t rank, [[maybe_unused]] float x) {
-  EK_CLUSTER_ASM(
-      "{\n.reg .b32 to, counted;\n"
-      "mapa.shared::cluster.u32 to, %0, %2;\n"
-      "mapa.shared::cluster.u32 counted, %1, %2;\n"
-      "st.async.shared::cluster.mbarrier::complete_tx::bytes.f32 [to], %3, [counted];\n}" ::"r"(
-          static_cast<uint32_t>(__cvta_generic_to_shared(p))),
-      "r"(static_cast<uint32_t>(__cvta_generic_to_shared(barrier))), "r"(rank), "f"(x) : "memory");
+__device__ __forceinline__ void cluster_store_async(float2* p, uint64_t* barrier, uint32_t rank,
+                                                    [[maybe_unused]] float2 x) {
+  [[maybe_unused]] const uint32_t to = cluster_address(p, rank), counted = cluster_address(barrier, rank);
+  EK_CLUSTER_ASM("st.async.shared::cluster.mbarrier::complete_tx::bytes.v2.f32 [%0], {%1, %2}, [%3];" ::"r"(to),
+                 "f"(x.x), "f"(x.y), "r"(counted) : "memory");
+}
+__device__ __forceinline__ void cluster_store_async(float4* p, uint64_t* barrier, uint32_t rank,
+                                                    [[maybe_unused]] float4 x) {
+  [[maybe_unused]] const uint32_t to = cluster_address(p, rank), counted = cluster_address(barrier, rank);
+  EK_CLUSTER_ASM("st.async.shared::cluster.mbarrier::complete_tx::bytes.v4.f32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(to),
+                 "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w), "r"(counted) : "memory");
 }
 
 #undef EK_CLUSTER_ASM

@@ -11,11 +11,11 @@
 #include "cuda/cluster.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/tma.cuh"
+#include "dispatch/kernel.h"
 
 namespace ek {
 
 constexpr int kMaxWarps = 32;
-constexpr int kMaxCluster = 8;  // the largest that every GPU with clusters must have
 
 // 1, 2, 4 ... 32 lanes: blockDim.x. Several rows to a block, no barrier at all.
 template <int kValues = 1, int kLanes_ = 0>
@@ -126,19 +126,20 @@ struct BlockTeam {
   int turn_ = 0;
 };
 
-// A cluster of blocks, one row. Every warp stores its part into every block's shared memory, where an mbarrier counts what has
-// come: no fence, and no barrier of the cluster. Each reduction has a part of the scratch of its own, so there are at most two.
-// A block has all that it is sent before its last reduction ends, so it may end without waiting for the others.
-template <int kValues = 1>
+// A cluster of kMaxCluster blocks, one row. Every warp stores its part into every block's shared memory, where an mbarrier counts
+// what has come: no fence, and no barrier of the cluster. Each reduction has a part of the scratch of its own, so there are at
+// most two. A block has all that it is sent before its last reduction ends, so it may end without waiting for the others.
+// kMost: warps of a block at most.
+template <int kValues = 1, int kMost = kMaxWarps>
 struct ClusterTeam {
   static constexpr bool kCluster = true, kWarp = false;
-  static constexpr int kLanes = 32, kMostThreads = 32 * kMaxWarps, kReductions = 2;
+  static constexpr int kLanes = 32, kMostThreads = 32 * kMost, kReductions = 2;
   struct alignas(16) Scratch {
-    float slot[kReductions][kValues][kMaxCluster * kMaxWarps];
+    float slot[kReductions][kValues][kMaxCluster * kMost];
     uint64_t arrived[kReductions];
   };
-  const int rank = static_cast<int>(cluster_rank()), blocks = static_cast<int>(cluster_size());
-  const int thread = rank * blockDim.x + threadIdx.x, threads = blocks * blockDim.x;
+  const int rank = static_cast<int>(cluster_rank());
+  const int thread = rank * blockDim.x + threadIdx.x, threads = kMaxCluster * blockDim.x;
 
   __device__ __forceinline__ explicit ClusterTeam(Scratch& scratch) : scratch_(scratch) {
     if (threadIdx.x == 0) {
@@ -149,18 +150,18 @@ struct ClusterTeam {
   }
   // Every block has begun, and has its barriers. To be called once, before the first reduction.
   __device__ __forceinline__ void meet() const { cluster_wait(); }
-  __device__ __forceinline__ uint32_t row() const { return blockIdx.x / blocks; }
+  __device__ __forceinline__ uint32_t row() const { return blockIdx.x / kMaxCluster; }
 
   template <int N, class F>
   __device__ __forceinline__ void reduce_each(float (&x)[N], F f) {
     static_assert(N <= kValues, "");
-    float (&slot)[kValues][kMaxCluster * kMaxWarps] = scratch_.slot[turn_];
+    float (&slot)[kValues][kMaxCluster * kMost] = scratch_.slot[turn_];
     uint64_t* arrived = &scratch_.arrived[turn_++];
     const int lane = threadIdx.x % 32, warps = threads / 32;  // of the cluster
     if (threadIdx.x == 0) mbarrier_expect(arrived, warps * N * sizeof(float));
 #pragma unroll
     for (int v = 0; v < N; ++v) x[v] = warp_reduce(x[v], [&](float a, float b) { return f(v, a, b); });
-    if (lane < blocks)
+    if (lane < kMaxCluster)
 #pragma unroll
       for (int v = 0; v < N; ++v) cluster_store_async(&slot[v][thread / 32], arrived, lane, x[v]);
     mbarrier_wait(arrived, 0);

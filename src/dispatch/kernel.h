@@ -19,6 +19,7 @@ struct Device {
   int threads_per_processor = 0;
   char name[128] = {};
 };
+constexpr int kMaxCluster = 8;  // CUDA: blocks of the largest cluster that every GPU with clusters has
 
 // Everything a launcher needs beside its arguments.
 struct Launch {

@@ -43,8 +43,9 @@ TILES = [
     (152, 3912, 3176), (72, 72, 6152), (536, 3680, 72), (392, 3720, 264), (60, 1032, 2056), (904, 3592, 72),
     (1928, 2312, 72), (648, 4232, 72), (1032, 2824, 72), (136, 2120, 72), (13, 8712, 3080),
 ]  # fmt: skip
-# And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns.
-WAVES = [(904, 3976, 264), (648, 8456, 72), (776, 7240, 72), (2056, 4808, 72)]
+# And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
+# largest.
+WAVES = [(904, 4104, 264), (648, 8456, 72), (776, 7240, 72), (2056, 4808, 72), (1160, 6408, 72)]
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, two in
 # turns, tiles by rows, by columns, turned, clusters of eight; few rows: k cut, streamed, in turns, pairs that share b.
 SOME_TILES = [

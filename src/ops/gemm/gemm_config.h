@@ -57,10 +57,10 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// The largest are built for plain results where those are told apart: with an epilogue others are better.
+// 192x192 is built for plain results where those are told apart: with an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  return along_k ? finish == GemmFinish::kPlain || t.turned || t.rows * t.cols <= 128 * 240 : t.every_layout;
+  return along_k ? finish == GemmFinish::kPlain || t.turned || t.rows * t.cols <= 128 * 256 : t.every_layout;
 }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
@@ -179,6 +179,7 @@ constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
 constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
 constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
+constexpr float kGemmBesideAct = 0.985f;        // long products by turns, beside an activation: the clock falls
 constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
 constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
 constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
@@ -223,13 +224,15 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
-  const float product = s.k_blocks * block, store = gemm_store_cycles(c) * t.rows * t.cols;
+  const float store = gemm_store_cycles(c) * t.rows * t.cols;
+  float product = s.k_blocks * block;
+  const bool turns = t.groups == GemmGroups::kTurns, act = c.act != EK_ACTIVATION_NONE, lasts = product > 4 * store;
   // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
-  const bool hidden = t.groups == GemmGroups::kTurns && waves > 1;
+  const bool hidden = turns && waves > 1;
+  if (hidden && lasts && act && !c.gated) product /= kGemmBesideAct;
   // The other one has long stored its own when the last product ends. Handing half of the sums over costs more than storing them
   // with no more than a bias.
-  plan.shares = t.groups == GemmGroups::kTurns && (c.c.data || c.act != EK_ACTIVATION_NONE) &&
-                (waves == 1 || product > 4 * store);
+  plan.shares = turns && (c.c.data || act) && (waves == 1 || lasts);
   plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) +
                 (hidden ? waves * std::max(product, product / 2 + store) + store : waves * (product + store));
   return plan;

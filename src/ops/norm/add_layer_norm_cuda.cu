@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // add_layer_norm on CUDA: residual = T(residual + x); y = (residual - mean) * rstd * weight + bias. Sums in f32.
-// vec: the row in the registers of a warp or block, read once. cluster: rows wider than that. The last takes anything.
+// vec: the row in the registers of a warp or block, read once. cluster: the widest rows. The last takes anything.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/norm_launch.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // add_rms_norm_quant on CUDA: residual = T(residual + x); y * scale = rms_norm(residual), y in e4m3 or i8, a scale for each
 // row or group. The row stays in registers through both reductions. Sums in f32.
-// vec: in the registers of a warp or block. cluster: rows wider than that. The last takes anything.
+// vec: in the registers of a warp or block. cluster: the widest rows. The last takes anything.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/norm_launch.cuh"
 

@@ -170,13 +170,13 @@ struct GroupNormHeldParams : GroupNormParams<T> {
   Divider per_image;        // units; there are fewer than 2^31 in all
   Divider run;              // vectors of a run
   uint32_t vectors, share;  // of a unit, of a block of its cluster
-  bool cluster;             // a unit has kGroupNormCluster blocks, not one
+  bool cluster;             // a unit has kMaxCluster blocks, not one
   int64_t y_step;           // nhwc: from a thread's vector in y to its next
 };
 
 struct GroupNormScratch {
   GroupSums of_warp[kGroupNormLine][32];
-  GroupSums of_block[kGroupNormLine][kGroupNormCluster];
+  GroupSums of_block[kGroupNormLine][kMaxCluster];
   float4 statistics[kGroupNormLine];
   uint64_t arrived;  // the sums of all blocks of the cluster
 };
@@ -191,7 +191,7 @@ struct GroupNormTeam {
   const uint32_t begin = rank * p.share, end = min(p.vectors, begin + p.share);
   const bool many = kHasClusters && p.cluster;
   // NOTE: the cluster's own number is computed in f32, and wrong for more than 2^24 blocks.
-  const uint32_t unit = many ? blockIdx.x / kGroupNormCluster : blockIdx.x;
+  const uint32_t unit = many ? blockIdx.x / kMaxCluster : blockIdx.x;
   const uint32_t image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
 
   __device__ __forceinline__ GroupNormTeam(const GroupNormHeldParams<T>& params, GroupNormScratch& s)
@@ -218,16 +218,16 @@ struct GroupNormTeam {
       const GroupSums all = GroupSums::merged(scratch.of_warp[g], warps);
       if (!many) {
         if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
-      } else if (lane < kGroupNormCluster) {
+      } else if (lane < kMaxCluster) {
         cluster_store_async(reinterpret_cast<float4*>(&scratch.of_block[g][rank]), &scratch.arrived, lane,
                             make_float4(all.count, all.base, all.first, all.second));
       }
     }
     if (many && warp < p.together) {
-      if (threadIdx.x == 0) mbarrier_expect(&scratch.arrived, kGroupNormCluster * p.together * sizeof(GroupSums));
+      if (threadIdx.x == 0) mbarrier_expect(&scratch.arrived, kMaxCluster * p.together * sizeof(GroupSums));
       mbarrier_wait(&scratch.arrived, 0);
       for (int g = warp; g < p.together; g += warps) {
-        const GroupSums all = GroupSums::merged(scratch.of_block[g], kGroupNormCluster);
+        const GroupSums all = GroupSums::merged(scratch.of_block[g], kMaxCluster);
         if (lane == 0) scratch.statistics[g] = all.statistics(p.factor, p.eps);
       }
     }

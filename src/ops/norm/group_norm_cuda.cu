@@ -86,9 +86,8 @@ static Params group_norm_held_params(const GroupNormArgs& a, const NormConfig& c
 
 static const char* not_held(const GroupNormArgs& a) {
   if (group_norm_width(a) * dtype_bytes(a.T) != 16) return "runs of a group are not whole, aligned 16-byte vectors";
-  return a.batch * a.groups <= 0x7fffffff / kGroupNormCluster && a.channels <= 0x7fffffff
-             ? nullptr
-             : "too many groups or channels";
+  return a.batch * a.groups <= 0x7fffffff / kMaxCluster && a.channels <= 0x7fffffff ? nullptr
+                                                                                    : "too many groups or channels";
 }
 
 static NormConfig cluster_config(const GroupNormArgs& a) {

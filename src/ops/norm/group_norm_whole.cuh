@@ -6,6 +6,7 @@
 // their difference would lose digits, and a second round sums deviations from the mean.
 #pragma once
 
+#include "cuda/team.cuh"
 #include "ops/norm/group_norm.cuh"
 #include "ops/norm/norm_moments.cuh"
 
@@ -13,57 +14,6 @@ namespace ek {
 
 constexpr int kGroupNormWholeVectors = 8;    // of a thread
 constexpr int kGroupNormWholeThreads = 512;  // of a block at most
-
-// What the warps of a cluster tell each other. kMost: threads of a block.
-template <int kMost>
-struct GroupNormExchange {
-  struct Scratch {
-    float2 of_warp[2][kGroupNormCluster * kMost / 32];
-    uint64_t arrived[2];
-  };
-  Scratch& scratch;
-  const int lane = threadIdx.x % 32;
-
-  __device__ __forceinline__ explicit GroupNormExchange(Scratch& s) : scratch(s) {
-    // Every block counts what the warps of all of them store: one barrier for each round.
-    if (threadIdx.x == 0) {
-      for (uint64_t& arrived : scratch.arrived) mbarrier_init(&arrived, 1);
-      mbarrier_fence();
-      const int sums = kGroupNormCluster * static_cast<int>(blockDim.x / 32);
-      for (uint64_t& arrived : scratch.arrived) mbarrier_expect(&arrived, sums * sizeof(float2));
-    }
-    cluster_arrive_relaxed();
-  }
-
-  // Both sums over the group, in the same order in every thread. kRound: 0, then 1. After cluster_wait().
-  template <int kRound>
-  __device__ __forceinline__ float2 over_group(float2 sums) const {
-    sums = over_lanes(sums);
-    const int warps = blockDim.x / 32, all = kGroupNormCluster * warps;
-    float2* of_warp = scratch.of_warp[kRound];
-    if (lane < kGroupNormCluster)
-      cluster_store_async(&of_warp[cluster_rank() * warps + threadIdx.x / 32], &scratch.arrived[kRound], lane, sums);
-    mbarrier_wait(&scratch.arrived[kRound], 0);
-    sums = make_float2(0.f, 0.f);
-#pragma unroll
-    for (int i = 0; i < kGroupNormCluster * kMost / 32; i += 32)
-      if (i + lane < all) {
-        sums.x += of_warp[i + lane].x;
-        sums.y += of_warp[i + lane].y;
-      }
-    return over_lanes(sums);
-  }
-
- private:
-  static __device__ __forceinline__ float2 over_lanes(float2 sums) {
-#pragma unroll
-    for (int d = 16; d > 0; d >>= 1) {
-      sums.x += __shfl_xor_sync(0xffffffffu, sums.x, d);
-      sums.y += __shfl_xor_sync(0xffffffffu, sums.y, d);
-    }
-    return sums;
-  }
-};
 
 // Registers: 48, so that ten blocks of 128 threads fill an SM; 64 for blocks of 512.
 template <int kMost>
@@ -74,14 +24,13 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
     group_norm_whole(const GroupNormHeldParams<T> p) {
   if constexpr (kHasClusters) {
     constexpr int K = kGroupNormWholeVectors, V = kVec<T>;
-    using Exchange = GroupNormExchange<kMost>;
-    __shared__ typename Exchange::Scratch scratch;
-    const Exchange exchange(scratch);
+    using Team = ClusterTeam<2, kMost / 32>;
+    __shared__ typename Team::Scratch scratch;
+    Team team(scratch);
 
     // A warp has 32 * K vectors side by side.
-    const uint32_t unit = blockIdx.x / kGroupNormCluster;
-    const uint32_t image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
-    const uint32_t lane = threadIdx.x % 32, begin = cluster_rank() * p.share + (threadIdx.x - lane) * K;
+    const uint32_t unit = team.row(), image = p.per_image.divide(unit), of_image = unit - image * p.per_image.divisor;
+    const uint32_t lane = threadIdx.x % 32, begin = team.rank * p.share + (threadIdx.x - lane) * K;
     const int64_t at = int64_t{begin + lane} * V;
     const uint32_t channel = of_image * static_cast<uint32_t>(p.channels) + p.run.divide(begin);
     const T* x = p.x + image * p.x_image + of_image * p.x_unit + at;
@@ -93,26 +42,25 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
 #pragma unroll
     for (int k = 0; k < K; ++k) held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + k * 32 * V));
     const T weight = p.weight[channel], bias = p.bias[channel];
-    // Every block has begun, and has its barriers. NOTE: here, since it also keeps the compiler, which is short of registers,
-    // from putting the last loads after the first sums.
-    cluster_wait();
+    // NOTE: here, since it also keeps the compiler, which is short of registers, from putting the last loads after the first sums.
+    team.meet();
 
-    float2 sums = make_float2(0.f, 0.f);
+    float sums[2] = {0.f, 0.f};
 #pragma unroll
     for (int k = 0; k < K; ++k) {
       float f[V], s = 0.f;
       group_norm_unpack<T>(held[k], f);
 #pragma unroll
       for (int j = 0; j < V; ++j) s += f[j];
-      sums.x += s;
-      sums.y += norm_squares(f);
+      sums[0] += s;
+      sums[1] += norm_squares(f);
     }
-    sums = exchange.template over_group<0>(sums);
-    float mean = sums.x * p.factor, squares = sums.y - sums.x * mean;
+    team.reduce(sums, Sum{});
+    float mean = sums[0] * p.factor, squares = sums[1] - sums[0] * mean;
 
     // Deviations, where squares of the mean have taken too many digits: the same for the whole cluster.
-    if (!norm_moments_suffice<T>(sums.x * mean, squares)) {
-      sums = make_float2(0.f, 0.f);
+    if (!norm_moments_suffice<T>(sums[0] * mean, squares)) {
+      sums[0] = sums[1] = 0.f;
 #pragma unroll
       for (int k = 0; k < K; ++k) {
         float f[V];
@@ -120,13 +68,13 @@ __global__ void __launch_bounds__(kMost, kSmThreads >= 1280 ? kGroupNormWholeBlo
 #pragma unroll
         for (int j = 0; j < V; ++j) {
           const float d = f[j] - mean;
-          sums.x += d;
-          sums.y += d * d;
+          sums[0] += d;
+          sums[1] += d * d;
         }
       }
-      sums = exchange.template over_group<1>(sums);
-      const float rest = sums.x * p.factor;
-      squares = norm_deviations(sums.x * rest, sums.y);
+      team.reduce(sums, Sum{});
+      const float rest = sums[0] * p.factor;
+      squares = norm_deviations(sums[0] * rest, sums[1]);
       mean += rest;
     }
     const float rstd = rsqrtf(squares * p.factor + p.eps);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // layer_norm on CUDA: y = (x - mean) * rstd * weight + bias. The mean first, then the variance around it, both from the
 // row in registers, in f32.
-// vec: the row in the registers of a warp or block, read once. cluster: rows wider than that. The last takes anything.
+// vec: the row in the registers of a warp or block, read once. cluster: the widest rows. The last takes anything.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/norm_launch.cuh"
 

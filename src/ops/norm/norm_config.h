@@ -96,16 +96,16 @@ constexpr unsigned norm_stay_blocks(const NormConfig& c, int64_t rows, int proce
 
 // ---- forward: the row in the registers of a cluster ------------------------------------------------------------------
 
-// Only rows that no block holds: at 32768 elements a block of 8 vectors in a thread is a quarter faster than a cluster.
 // As many blocks as every GPU with clusters allows, of threads that hold as much as they can: small blocks, of which an SM has
-// several, so that one loads its row while another waits for the sums of its own.
-constexpr int kNormCluster = 8;
+// several, so that one loads its row while another waits for the sums of its own. At 32768 elements a block with 8 vectors in
+// a thread is a fifth faster than a cluster, at 65536 a tenth slower.
+constexpr int kNormClusterFrom = 4096;  // vectors
 
 constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormKind kind) {
-  if (norm_vec_config(vectors, max_vectors, kind).threads) return {};
+  if (vectors <= kNormClusterFrom && norm_vec_config(vectors, max_vectors, kind).threads) return {};
   NormConfig c;
   c.vectors = max_vectors;
-  c.cluster = kNormCluster;
+  c.cluster = kMaxCluster;
   c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * c.vectors));
   return c.threads <= 1024 ? c : NormConfig{};
 }
@@ -246,12 +246,11 @@ constexpr NormConfig group_norm_block_config(int64_t vectors, int64_t run) {
 // on, in blocks of as few as 128 threads (16x512x4096: 38.7 us; 4 blocks 39.4, one 43.4). One block is best at 40 and 80 KB
 // (16x640x1024: 14.9 us; 2 blocks 15.3). Not measured between: 8 blocks as soon as that takes 128 threads of each. Numbers
 // behind this: docs/measured-facts.md.
-constexpr int kGroupNormCluster = 8;
 constexpr int kGroupNormClusterFrom = 6144;  // vectors, 96 KB: what 8 blocks of 96 threads hold
 
 constexpr NormConfig group_norm_cluster_config(int64_t vectors, int64_t run) {
   if (vectors <= kGroupNormClusterFrom && group_norm_block_config(vectors, run).threads) return {};
-  return group_norm_config(vectors, run, kGroupNormCluster, 8, 1024);
+  return group_norm_config(vectors, run, kMaxCluster, 8, 1024);
 }
 
 // Larger units are cut into parts, a block for each in each of two passes: at least 8 accesses for each of a block's

@@ -81,9 +81,10 @@ struct NormKernels {
   static const char* why_not_cluster(const Args& a, const Device&) {
     const NormCall c = kCall(a);
     if (const char* why = norm_not_vectors(c)) return why;
-    if (vec_config(c).threads) return "a row fits in the registers of a block";
     const NormConfig config = cluster_config(c);
-    if (!config.threads) return "a row is wider than the registers of a cluster";
+    if (!config.threads)
+      return vec_config(c).threads ? "a row fits in the registers of a block"
+                                   : "a row is wider than the registers of a cluster";
     return norm_not_groups(c, config);
   }
 

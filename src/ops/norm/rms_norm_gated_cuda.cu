@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rms_norm_gated on CUDA: y = rms_norm(x * silu(z)), or rms_norm(x) * silu(z) with norm_before_gate, over each group of a
 // row. A group is a row of its own here, with its own part of weight. Everything in f32 up to the one rounding of y.
-// vec: the row in the registers of a warp or block, read once. cluster: rows wider than that. The last takes anything.
+// vec: the row in the registers of a warp or block, read once. cluster: the widest rows. The last takes anything.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/norm_launch.cuh"
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // rms_norm_quant on CUDA: y * scale = x * rstd * (weight + weight_offset), y in e4m3 or i8, a scale for each row or group.
 // The row stays in registers through both reductions, the sum of squares and the largest magnitude. Sums in f32.
-// vec: in the registers of a warp or block. cluster: rows wider than that. The last takes anything.
+// vec: in the registers of a warp or block. cluster: the widest rows. The last takes anything.
 #include "dispatch/ops_gen.h"
 #include "ops/norm/norm_launch.cuh"
 
