@@ -157,9 +157,9 @@ def gemm_epilogue(T, D, m, k, n, act='none', gated=False, out_scale=1.0, constan
     return {"n_out": n_out}, (m * k + k * n) * sizeof(T) + m * n_out * sizeof(D) * (2 if 'residual' in has else 1), 2 * m * n * k
 
 
-def mlp(T, m, k, width, n, act='gelu_tanh', gated=False, has=()):
+def mlp(T, D, m, k, width, n, act='gelu_tanh', gated=False, constant_weights=False, has=()):
     inner = width // 2 if gated else width
-    return {"inner": inner}, (m * (k + n * (2 if 'residual' in has else 1)) + k * width + inner * n) * sizeof(T), 2 * m * (k * width + inner * n)
+    return {"inner": inner}, (m * k + k * width + inner * n) * sizeof(T) + m * n * sizeof(D) * (2 if 'residual' in has else 1), 2 * m * (k * width + inner * n)
 
 
 def gemm_pack_gated(T, k, n, has=()):

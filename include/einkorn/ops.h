@@ -622,7 +622,7 @@ EK_API ek_status ek_gemm_epilogue(ek_context* context, const ek_gemm_epilogue_ar
 EK_API ek_status ek_gemm_epilogue_workspace(ek_context* context, const ek_gemm_epilogue_args* args, size_t* bytes_out);
 
 /* y = residual + h w2 + b2, h = act(x w1 + b1) rounded to T. gated: columns of x w1 + b1 alternate between gate
- * and up, h = act(gate) * up. The weights are taken as constant (see gemm). */
+ * and up, h = act(gate) * up. constant_weights: of w1 and w2, as constant_b of gemm. */
 typedef struct ek_mlp_args {
   uint32_t struct_size;
   uint32_t reserved;
@@ -631,14 +631,16 @@ typedef struct ek_mlp_args {
   const ek_tensor* b1; /* in: T[width]? */
   const ek_tensor* w2; /* in: T[inner, n] strided */
   const ek_tensor* b2; /* in: T[n]? */
-  const ek_tensor* residual; /* in: T[m, n]? */
-  const ek_tensor* y; /* out: T[m, n] */
+  const ek_tensor* residual; /* in: D[m, n]? */
+  const ek_tensor* y; /* out: D[m, n] */
   int32_t act; /* enum activation */
   int32_t gated;
+  int32_t constant_weights;
+  uint32_t reserved1;
 } ek_mlp_args;
 #define EK_MLP_ARGS \
   { \
-    sizeof(ek_mlp_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, EK_ACTIVATION_GELU_TANH, 0 \
+    sizeof(ek_mlp_args), 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, EK_ACTIVATION_GELU_TANH, 0, 0, 0 \
   }
 
 EK_API ek_status ek_mlp(ek_context* context, const ek_mlp_args* args);

@@ -231,8 +231,8 @@ constexpr TensorSpec kMlpTensors[] = {
     {"b1", offsetof(ek_mlp_args, b1), offsetof(MlpArgs, b1), kIn, kOptional, 0, 0, 1, -1, {2}},
     {"w2", offsetof(ek_mlp_args, w2), offsetof(MlpArgs, w2), kIn, kStrided, 0, 0, 2, -1, {4, 3}},
     {"b2", offsetof(ek_mlp_args, b2), offsetof(MlpArgs, b2), kIn, kOptional, 0, 0, 1, -1, {3}},
-    {"residual", offsetof(ek_mlp_args, residual), offsetof(MlpArgs, residual), kIn, kOptional, 0, 0, 2, -1, {0, 3}},
-    {"y", offsetof(ek_mlp_args, y), offsetof(MlpArgs, y), kOut, 0, 0, 0, 2, -1, {0, 3}},
+    {"residual", offsetof(ek_mlp_args, residual), offsetof(MlpArgs, residual), kIn, kOptional, 1, 0, 2, -1, {0, 3}},
+    {"y", offsetof(ek_mlp_args, y), offsetof(MlpArgs, y), kOut, 0, 1, 0, 2, -1, {0, 3}},
 };
 constexpr DimSpec kMlpDims[] = {
     {"m", offsetof(MlpArgs, m), false},
@@ -243,10 +243,19 @@ constexpr DimSpec kMlpDims[] = {
 };
 constexpr DtypeSpec kMlpDtypes[] = {
     {"T", offsetof(MlpArgs, T), 3, {EK_DTYPE_F16, EK_DTYPE_BF16, EK_DTYPE_F32}},
+    {"D", offsetof(MlpArgs, D), 3, {EK_DTYPE_F16, EK_DTYPE_BF16, EK_DTYPE_F32}},
+};
+constexpr ek_dtype kMlpCombos[] = {
+    EK_DTYPE_F16, EK_DTYPE_F16,
+    EK_DTYPE_BF16, EK_DTYPE_BF16,
+    EK_DTYPE_F32, EK_DTYPE_F32,
+    EK_DTYPE_F16, EK_DTYPE_F32,
+    EK_DTYPE_BF16, EK_DTYPE_F32,
 };
 constexpr AttrSpec kMlpAttrs[] = {
     {"act", offsetof(ek_mlp_args, act), offsetof(MlpArgs, act), kAttrEnum, kEnumActivation, 6},
     {"gated", offsetof(ek_mlp_args, gated), offsetof(MlpArgs, gated), kAttrBool, nullptr, 0},
+    {"constant_weights", offsetof(ek_mlp_args, constant_weights), offsetof(MlpArgs, constant_weights), kAttrBool, nullptr, 0},
 };
 constexpr AliasSpec kMlpAlias[] = {
     {6, 5},
@@ -264,8 +273,8 @@ static const Requirement* require_mlp(const void* args) {
   return nullptr;
 }
 extern const OpSpec kMlpSpec;
-const OpSpec kMlpSpec = {"mlp", &kMlpDefaults, 72, 72, kMlpTensors, 7, kMlpDims, 5, kMlpDtypes, 1, nullptr, 0, kMlpAttrs, 2, kMlpAlias, 1, -1, -1, derive_mlp, require_mlp};
-static_assert(sizeof(ek_mlp_args) == 72, "the ABI of mlp changed");
+const OpSpec kMlpSpec = {"mlp", &kMlpDefaults, 80, 80, kMlpTensors, 7, kMlpDims, 5, kMlpDtypes, 2, kMlpCombos, 5, kMlpAttrs, 3, kMlpAlias, 1, -1, -1, derive_mlp, require_mlp};
+static_assert(sizeof(ek_mlp_args) == 80, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, x) == 8, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, w1) == 16, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, b1) == 24, "the ABI of mlp changed");
@@ -275,9 +284,11 @@ static_assert(offsetof(ek_mlp_args, residual) == 48, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, y) == 56, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, act) == 64, "the ABI of mlp changed");
 static_assert(offsetof(ek_mlp_args, gated) == 68, "the ABI of mlp changed");
+static_assert(offsetof(ek_mlp_args, constant_weights) == 72, "the ABI of mlp changed");
 extern const DimField kMlpFields[];
 const DimField kMlpFields[] = {
     {"T", offsetof(MlpArgs, T), FieldKind::kDtype, false, nullptr},
+    {"D", offsetof(MlpArgs, D), FieldKind::kDtype, false, nullptr},
     {"m", offsetof(MlpArgs, m), FieldKind::kInt64, true, nullptr},
     {"k", offsetof(MlpArgs, k), FieldKind::kInt64, false, nullptr},
     {"width", offsetof(MlpArgs, width), FieldKind::kInt64, false, nullptr},
@@ -285,12 +296,13 @@ const DimField kMlpFields[] = {
     {"inner", offsetof(MlpArgs, inner), FieldKind::kInt64, false, nullptr},
     {"act", offsetof(MlpArgs, act), FieldKind::kInt32, false, kEnumActivation},
     {"gated", offsetof(MlpArgs, gated), FieldKind::kBool, false, nullptr},
+    {"constant_weights", offsetof(MlpArgs, constant_weights), FieldKind::kBool, false, nullptr},
 };
 const Kernel<MlpArgs>* const kMlpRows[] = {EK_ROWS(Mlp)};
 
 
 extern const OpTables<MlpArgs> kMlpTables;
-const OpTables<MlpArgs> kMlpTables = {"mlp", 31, kMlpRows, kMlpFields, 8};
+const OpTables<MlpArgs> kMlpTables = {"mlp", 31, kMlpRows, kMlpFields, 10};
 
 // ---- gemm_pack_gated
 constexpr ek_gemm_pack_gated_args kGemmPackGatedDefaults = EK_GEMM_PACK_GATED_ARGS;

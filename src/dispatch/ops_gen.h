@@ -381,11 +381,13 @@ struct MlpArgs {
   Tensor b1;  // in T[width]?
   Tensor w2;  // in T[inner, n] strided
   Tensor b2;  // in T[n]?
-  Tensor residual;  // in T[m, n]?
-  Tensor y;  // out T[m, n]
+  Tensor residual;  // in D[m, n]?
+  Tensor y;  // out D[m, n]
   int32_t act;  // EK_ACTIVATION_*
   bool gated;
+  bool constant_weights;
   ek_dtype T;
+  ek_dtype D;
   int64_t m, k, width, n, inner;
 };
 

@@ -172,7 +172,7 @@ const OpEntry kOps[] = {
     {"gemm", count_rows<GemmArgs, kGemmTables>, row_of<GemmArgs, kGemmTables>, explain_public<GemmArgs, kGemmTables, kGemmSpec>, kGemmFields, 6},
     {"gemm_batched", count_rows<GemmBatchedArgs, kGemmBatchedTables>, row_of<GemmBatchedArgs, kGemmBatchedTables>, explain_public<GemmBatchedArgs, kGemmBatchedTables, kGemmBatchedSpec>, kGemmBatchedFields, 7},
     {"gemm_epilogue", count_rows<GemmEpilogueArgs, kGemmEpilogueTables>, row_of<GemmEpilogueArgs, kGemmEpilogueTables>, explain_public<GemmEpilogueArgs, kGemmEpilogueTables, kGemmEpilogueSpec>, kGemmEpilogueFields, 9},
-    {"mlp", count_rows<MlpArgs, kMlpTables>, row_of<MlpArgs, kMlpTables>, explain_public<MlpArgs, kMlpTables, kMlpSpec>, kMlpFields, 8},
+    {"mlp", count_rows<MlpArgs, kMlpTables>, row_of<MlpArgs, kMlpTables>, explain_public<MlpArgs, kMlpTables, kMlpSpec>, kMlpFields, 10},
     {"gemm_pack_gated", count_rows<GemmPackGatedArgs, kGemmPackGatedTables>, row_of<GemmPackGatedArgs, kGemmPackGatedTables>, explain_public<GemmPackGatedArgs, kGemmPackGatedTables, kGemmPackGatedSpec>, kGemmPackGatedFields, 4},
     {"rms_norm", count_rows<RmsNormArgs, kRmsNormTables>, row_of<RmsNormArgs, kRmsNormTables>, explain_public<RmsNormArgs, kRmsNormTables, kRmsNormSpec>, kRmsNormFields, 3},
     {"add_rms_norm", count_rows<AddRmsNormArgs, kAddRmsNormTables>, row_of<AddRmsNormArgs, kAddRmsNormTables>, explain_public<AddRmsNormArgs, kAddRmsNormTables, kAddRmsNormSpec>, kAddRmsNormFields, 3},

@@ -139,7 +139,9 @@ void mlps() {
   args.y = tensor(g_memory + 3, {3, 5}, {5, 1});
   args.act = EK_ACTIVATION_SILU;
   args.gated = true;
+  args.constant_weights = true;
   args.T = EK_DTYPE_BF16;
+  args.D = EK_DTYPE_F32;
   args.m = 3, args.k = 7, args.width = 22, args.inner = 11, args.n = 5;
 
   // Rows of the hidden layer begin on 16 bytes in every dtype.
@@ -150,12 +152,16 @@ void mlps() {
   CHECK(first.m == 3 && first.k == 7 && first.n == 22 && first.n_out == 11 && first.gated && first.constant_b);
   CHECK(first.act == EK_ACTIVATION_SILU && first.bias == g_memory + 4 && first.beta == 0 && !first.c.data);
   check_matrix(first.d, hidden, 16, 1);
+  CHECK(first.in == EK_DTYPE_BF16 && first.out == EK_DTYPE_BF16);
+  CHECK(second.in == EK_DTYPE_BF16 && second.out == EK_DTYPE_F32);
   CHECK(second.m == 3 && second.k == 11 && second.n == 5 && second.n_out == 5 && !second.gated && second.constant_b);
   CHECK(second.act == EK_ACTIVATION_NONE && second.bias == g_memory + 5 && second.beta == 1);
   check_matrix(second.a, hidden, 16, 1);
   check_matrix(second.b, g_memory + 2, 1, 11);
   check_matrix(second.c, g_memory + 6, 5, 1);
   check_matrix(second.d, g_memory + 3, 5, 1);
+  args.constant_weights = false;
+  CHECK(!mlp_first_call(args, hidden).constant_b && !mlp_second_call(args, hidden).constant_b);
 }
 
 // Parts of a product with more tiles than a grid holds: side by side they are the whole, and each has its own corner of

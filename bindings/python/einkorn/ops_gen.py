@@ -832,28 +832,31 @@ def mlp(
     *,
     act: Activation = "gelu_tanh",
     gated: bool = False,
+    constant_weights: bool = False,
+    dtype: Any = None,
     y: Tensor | None = None,
     ctx: Context | None = None,
 ) -> Any:
     """y = residual + h w2 + b2, h = act(x w1 + b1) rounded to T. gated: columns of x w1 + b1 alternate between gate
-    and up, h = act(gate) * up. The weights are taken as constant (see gemm).
+    and up, h = act(gate) * up. constant_weights: of w1 and w2, as constant_b of gemm.
 
     x: in T[m, k] strided
     w1: in T[k, width] strided
     w2: in T[inner, n] strided
     b1: in T[width]?
     b2: in T[n]?
-    residual: in T[m, n]?
-    y: out T[m, n]
-    T: f16, bf16, f32
+    residual: in D[m, n]?
+    y: out D[m, n]
+    T: f16, bf16, f32; D: f16, bf16, f32
+    dtype: D, where no output of that dtype is given; None: as residual or x
     in place: y may be residual
     """
     try:
         if y is None:
-            y = _new(x, (x.shape[0], w2.shape[1]), None)
+            y = _new(x if residual is None else residual, (x.shape[0], w2.shape[1]), _name(dtype))
     except _Unfit:
         pass  # an input that the call refuses, in better words
-    _call(31, ctx, x, w1, b1, w2, b2, residual, y, act, gated)
+    _call(31, ctx, x, w1, b1, w2, b2, residual, y, act, gated, constant_weights)
     return y
 
 

@@ -304,6 +304,7 @@ const Field kMlpFields[] = {
     {"y", Kind::kTensor, true, false, offsetof(ek_mlp_args, y), 0, nullptr},
     {"act", Kind::kEnum, false, false, offsetof(ek_mlp_args, act), 0, kActivation},
     {"gated", Kind::kBool, false, false, offsetof(ek_mlp_args, gated), 0, nullptr},
+    {"constant_weights", Kind::kBool, false, false, offsetof(ek_mlp_args, constant_weights), 0, nullptr},
 };
 
 const ek_gemm_pack_gated_args kGemmPackGatedDefaults = EK_GEMM_PACK_GATED_ARGS;
@@ -495,7 +496,7 @@ const OpInfo kOps[] = {
      call_op<ek_gemm_batched_args, ek_gemm_batched>, workspace_op<ek_gemm_batched_args, ek_gemm_batched_workspace>},
     {"gemm_epilogue", kGemmEpilogueFields, 9, &kGemmEpilogueDefaults, sizeof(ek_gemm_epilogue_args),
      call_op<ek_gemm_epilogue_args, ek_gemm_epilogue>, workspace_op<ek_gemm_epilogue_args, ek_gemm_epilogue_workspace>},
-    {"mlp", kMlpFields, 9, &kMlpDefaults, sizeof(ek_mlp_args),
+    {"mlp", kMlpFields, 10, &kMlpDefaults, sizeof(ek_mlp_args),
      call_op<ek_mlp_args, ek_mlp>, workspace_op<ek_mlp_args, ek_mlp_workspace>},
     {"gemm_pack_gated", kGemmPackGatedFields, 3, &kGemmPackGatedDefaults, sizeof(ek_gemm_pack_gated_args),
      call_op<ek_gemm_pack_gated_args, ek_gemm_pack_gated>, workspace_op<ek_gemm_pack_gated_args, ek_gemm_pack_gated_workspace>},

@@ -169,21 +169,22 @@ inline GemmCall mlp_first_call(const MlpArgs& a, void* hidden) {
   call.bias = a.b1.data;
   call.act = a.act;
   call.gated = a.gated;
-  call.constant_b = true;
+  call.constant_b = a.constant_weights;
   call.d = {hidden, mlp_hidden_pitch(a), 1, 0};
   return call;
 }
 
 inline GemmCall mlp_second_call(const MlpArgs& a, void* hidden) {
   GemmCall call;
-  call.in = call.out = a.T;
+  call.in = a.T;
+  call.out = a.D;
   call.m = a.m;
   call.n = call.n_out = a.n;
   call.k = a.inner;
   call.a = {hidden, mlp_hidden_pitch(a), 1, 0};
   call.b = gemm_detail::matrix_of(a.w2);
   call.bias = a.b2.data;
-  call.constant_b = true;
+  call.constant_b = a.constant_weights;
   call.c = gemm_detail::matrix_of(a.residual);
   call.beta = a.residual ? 1.f : 0.f;
   call.d = gemm_detail::matrix_of(a.y);

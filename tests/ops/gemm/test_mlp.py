@@ -7,7 +7,7 @@ SHARDS = 2  # processes of tools/gpu-check
 
 VARIANTS = [
     {"act": "silu", "gated": True}, {"act": "relu"}, {"act": "gelu_erf"}, {"act": "relu2"}, {"act": "none"},
-    {"gated": True},
+    {"gated": True}, {"constant_weights": True},
 ]  # fmt: skip
 # (m, n, k): x [m, k] to y [m, n]; the hidden layer's width comes from dims().
 SIZES = [(1, 1, 1), (7, 9, 63), (65, 257, 9), (129, 65, 129), (1, 256, 256), (2, 64, 512), (16, 128, 128), (33, 72, 64),
