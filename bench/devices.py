@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants take turns, round by round."""
 
+import random
 import statistics
 import subprocess
 import time
@@ -9,7 +10,7 @@ from bench.arrays import NumpyArrays, TorchArrays
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
 ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
-LEAST_ROUNDS = 9  # the clock of a hot board wanders by several percent from round to round
+LEAST_ROUNDS = 11  # the clock of a hot board wanders by several percent from round to round
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
@@ -128,11 +129,12 @@ class CudaDevice:
                 failed.append((variant, error))
         variants = [v for v in variants if v.graph]
         events = []
-        # A product that takes milliseconds needs no 15 rounds, and the lease of a machine is short.
+        # A product that takes milliseconds needs no more rounds, and the lease of a machine is short.
         least = self.rounds if chained else max(round(ROUNDS_US / (count * guess)), LEAST_ROUNDS)
         rounds = min(self.rounds, least)
         for r in range(rounds):
-            for variant in variants if r % 2 == 0 else variants[::-1]:
+            # Another order each time: what a variant draws lowers the clock of the one after it.
+            for variant in random.Random(r).sample(variants, len(variants)):
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
                 for _ in range(repeats):

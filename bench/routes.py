@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Writes the routing rules of `gemm` for a measured GPU from its committed results: for each n x k that was timed, ranges of
 m with the row that was fastest there, and those for a constant b where another one is with PDL. A row of our own is kept
-unless another is faster by more than 2 %, the noise of the board. The results then say of these rows that they are
-selected, as the next run will find.
+unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say after the next
+run.
 
     bench/routes.py                      rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
     bench/routes.py --also FILE          with the times of an earlier run too (git show <commit>:<file>): what is fastest in
@@ -14,14 +14,9 @@ import argparse
 import copy
 import json
 import math
-import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-
-from bench.run import dump  # noqa: E402
-
 NOISE = 0.02
 OUT = {"bf16": "bf16", "bf16_f32": "f32"}  # dtype of a case -> of d
 TABLES = {"h200": "NVIDIA_H200"}
@@ -92,25 +87,17 @@ def rules(rows, overlapping):
             yield f"gemm T=bf16 D={out} n={n} k={k} m={first}..{last} : {row}"
 
 
-def select(result, rows, overlapping):
-    for e in filter(plain, result["cases"]):
-        e["selected"] = e["row"] == (overlapping if e["pdl"] else rows)[weights(e)][e["dims"]["m"]]
-
-
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
     parser.add_argument("--also", type=Path, metavar="FILE", help="gemm.json of another run on the same GPU")
     options = parser.parse_args()
-    file = options.results / "gemm.json"
-    result = json.loads(file.read_text())
+    result = json.loads((options.results / "gemm.json").read_text())
     times = averaged(result, json.loads(options.also.read_text())) if options.also else result
     rows, overlapping = routed(times, False), routed(times, True)
     lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
     path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))
-    select(result, rows, overlapping)
-    file.write_text(dump(result))
     print(f"{len(lines)} rules in {path.relative_to(ROOT)}")
 
 

@@ -30,7 +30,8 @@ from bench.devices import CpuDevice, CudaDevice, Variant  # noqa: E402
 from tools import sources  # noqa: E402
 
 CPU_CASE_BYTES = 4e6  # a case on the CPU is cut down to this
-HOPELESS, LONG_US = 4, 100.0  # rows slower than this times the best, and than this, are only checked
+HOPELESS, LONG_US = 4, 100.0  # rows slower than this times the best, and than this, are timed by single calls
+TF32_SLACK = 2.0**13  # its roundoff is 2^-11, that of f32 2^-24
 BASELINE_SLACK = 16  # PyTorch rounds between the steps of what is one op here
 
 
@@ -50,6 +51,7 @@ class Run:
         self.contexts = {False: einkorn.Context(options.device)}
         if options.device == "cuda":
             self.contexts[True] = einkorn.Context(options.device, flags=("pdl",))
+        self.tf32 = einkorn.Context(options.device, flags=("tf32",))
         self.compile_left = 0 if options.quick or options.device == "cpu" else options.compile_seconds
         self.wrong = []
         self.start = time.monotonic()
@@ -81,16 +83,20 @@ class Run:
         wide = self.arrays.randn((shape[0], case.pitch), dtype)
         return wide[:, : shape[1] * shape[2]].reshape(shape)
 
-    def call(self, case, args, pdl=False):
-        function, context = getattr(self.einkorn, case.op.name), self.contexts[pdl]
+    def context(self, op, row, pdl=False):
+        """The one that a row is run in: with TF32 only those that need it."""
+        needs = row and next(k for k in self.einkorn.kernels(op) if k.name == row).needs_tf32
+        return self.tf32 if needs else self.contexts[pdl]
+
+    def call(self, case, args, pdl=False, row=None):
+        function, context = getattr(self.einkorn, case.op.name), self.context(case.op.name, row, pdl)
         return lambda: function(**args, ctx=context)
 
     # ---- which rows, and are they right -----------------------------------------------------------------------------
 
     def rows(self, case, args, expected):
-        """(row, selected) for each row that takes the case and is right."""
-        op, context = case.op.name, self.contexts[False]
-        call = self.call(case, args)
+        """(row, selected) for each row that takes the case and is right, and the times of those that are far behind."""
+        op = case.op.name
         start = {t.name: self.arrays.copy(args[t.name]) for t in case.tensors() if t.role == "inout"}
 
         def run(row):
@@ -99,9 +105,10 @@ class Run:
             for t in case.tensors():
                 if t.role == "out":
                     self.arrays.poison(args[t.name])
+            context = self.context(op, row)
             context.force(op, row)
             try:
-                call()
+                self.call(case, args, row=row)()
             finally:
                 context.force(op, None)
             return context.last_kernel()
@@ -114,19 +121,17 @@ class Run:
             except self.einkorn.Error as error:
                 log(f"    {row} refuses: {error}")
                 continue
-            if self.is_right(case, row, args, expected):
+            if self.is_right(case, row, args, expected, TF32_SLACK if self.context(op, row) is self.tf32 else 1.0):
                 found.append((row, row == selected))
-                again = self.forced(case, row, call, False)
+                again = self.forced(case, row, args)
                 times[row] = self.device.once_us(again)
                 if times[row] < HOPELESS**2 * best:  # else no hiccup
                     times[row] = min(times[row], *(self.device.once_us(again) for _ in range(2)))
                 best = min(best, times[row])
         # Of long calls those that are far behind are not timed further.
         enough = max(HOPELESS * best, LONG_US)
-        for row, us in times.items():
-            if us > enough and row != selected:
-                log(f"    {row} is left out: {us:.0f} us, more than {HOPELESS} times the best")
-        return [(row, chosen) for row, chosen in found if chosen or times[row] <= enough]
+        behind = {row: us for row, us in times.items() if us > enough and row != selected}
+        return [one for one in found if one[0] not in behind], behind
 
     def row_names(self, op):
         kind = self.device.kind
@@ -144,10 +149,10 @@ class Run:
 
     # ---- variants ---------------------------------------------------------------------------------------------------
 
-    def forced(self, case, row, call, pdl):
+    def forced(self, case, row, args, pdl=False):
         """A call that runs this row whatever the selection says. Forcing is outside what is captured and timed on a
         GPU; on the CPU it adds well under a microsecond."""
-        context, op = self.contexts[pdl], case.op.name
+        context, op, call = self.context(case.op.name, row, pdl), case.op.name, self.call(case, args, pdl, row)
 
         def forced():
             context.force(op, row)
@@ -159,7 +164,7 @@ class Run:
     def einkorn_variants(self, case, rows, sets, expected, saved):
         if "launch" not in case.tags:
             found = [
-                Variant((row, False), [self.forced(case, row, self.call(case, args), False) for args in sets], selected)
+                Variant((row, False), [self.forced(case, row, args) for args in sets], selected)
                 for row, selected in rows
             ]
             return found + self.overlapping(case, rows, sets, expected, saved) if "pdl" in case.tags else found
@@ -167,9 +172,7 @@ class Run:
         found = []
         for row, selected in rows:
             variants = [
-                Variant(
-                    (row, pdl), [self.forced(case, row, self.call(case, args, pdl), pdl) for args in pair], selected
-                )
+                Variant((row, pdl), [self.forced(case, row, args, pdl) for args in pair], selected)
                 for pdl in self.contexts
             ]
             found += variants if self.same_with_pdl(case, pair, variants) else variants[:1]
@@ -179,7 +182,7 @@ class Run:
         """The rows again with PDL, where the device has it: no call reads what another writes, and weights are constant."""
         if True not in self.contexts:
             return []
-        constant = {a.name: True for a in case.op.attrs if a.name == "constant_b"}
+        constant = {a.name: True for a in case.op.attrs if a.name in ("constant_b", "constant_weights")}
         steady = [{**args, **constant} for args in sets]
         outputs = [sets[0][t.name] for t in case.tensors() if t.role != "in"]
         found = []
@@ -194,11 +197,13 @@ class Run:
         self.call(case, steady[0], True)()
         selected = self.contexts[True].last_kernel()
         for row, _ in rows:
-            calls = [self.forced(case, row, self.call(case, a, True), True) for a in steady]
+            if self.context(case.op.name, row) is self.tf32:
+                continue
+            calls = [self.forced(case, row, a, True) for a in steady]
             variant = Variant((row, True), calls, row == selected)
             # The bits of a plain launch of the same, whatever came right before.
             reset()
-            self.forced(case, row, self.call(case, steady[0]), False)()
+            self.forced(case, row, steady[0])()
             if not self.is_right(case, row, sets[0], expected):
                 continue
             want = [self.arrays.copy(x) for x in outputs]
@@ -327,7 +332,7 @@ class Run:
         saved = {t.name: self.arrays.copy(sets[0][t.name]) for t in case.tensors() if t.role == "inout"}
         expected = reference.compute(self.arrays, case.op.name, sets[0], case.dtypes)
         expected = {k: v for k, v in expected.items() if sets[0].get(k) is not None}
-        rows = self.rows(case, sets[0], expected)
+        rows, behind = self.rows(case, sets[0], expected)
         if not rows:
             return []
         baselines = self.baselines(case, sets, expected, saved) + self.plain(case, sets)
@@ -338,6 +343,9 @@ class Run:
             if variant in variants:
                 self.wrong.append(f"{case.op.name} {case.label} {case.dtype} {variant.name}: {error}")
         times = {v.name: round(statistics.median(v.samples), 3) for v in baselines if v.samples}
+        for row, us in behind.items():
+            variants.append(Variant((row, False), []))
+            variants[-1].samples.append(us)
         return [self.entry(case, v, times) for v in variants if v.samples]
 
     def entry(self, case, variant, baselines):
@@ -456,7 +464,7 @@ def main():
     )
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--quick", action="store_true", help="5 rounds, no torch.compile")
-    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--rounds", type=int, default=21)
     parser.add_argument("--compile-seconds", type=float, default=120, help="stop compiling baselines after this long")
     parser.add_argument("--out", type=Path, help="write the results into this folder")
     run = Run(parser.parse_args())

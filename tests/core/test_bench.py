@@ -255,7 +255,7 @@ def test_routes_of_gemm():
     def timed(m, row, us, pdl=False):
         dims = {"m": m, "n": 8, "k": 16}
         both = {"op": "gemm", "dtype": "bf16", "attrs": {}, "case": f"{m}x8x16"}
-        return {**both, "dims": dims, "row": row, "us": us, "pdl": pdl, "selected": False}
+        return {**both, "dims": dims, "row": row, "us": us, "pdl": pdl}
 
     times = {1: (2.0, 3.0, 2.5, 2.0), 2: (2.0, 3.0, 2.0, 3.0), 64: (1.01, 1.0, 1.0, 2.0), 256: (2.0, 1.0)}
     result = {"cases": []}
@@ -269,10 +269,6 @@ def test_routes_of_gemm():
         "gemm T=bf16 D=bf16 n=8 k=16 m=33..64 : gemm_a",
         "gemm T=bf16 D=bf16 n=8 k=16 m=129..256 : gemm_cublaslt",
     ]
-    routes.select(result, *taken)
-    assert [e["row"] for e in result["cases"] if e["selected"]] == [
-        "gemm_a", "gemm_cublaslt", "gemm_a", "gemm_a", "gemm_a", "gemm_a", "gemm_cublaslt",
-    ]  # fmt: skip
 
 
 def test_bars_of_attention(results):
