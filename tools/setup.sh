@@ -83,6 +83,12 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 }
 
+old_cmake() { # one is there, and too old for the presets
+  local version
+  version="$(cmake --version 2>/dev/null | sed -n 's/cmake version \([0-9.]*\).*/\1/p')"
+  [ -n "$version" ] && ! at_least "$version" 3.24
+}
+
 venv_install() { # <requirements file> <what is missing without it>: into .venv, once per content of the file
   local file="$1" missing="$2" stamp sum
   stamp="$VENV/.installed-$(basename "$file")"
@@ -102,7 +108,7 @@ venv_install() { # <requirements file> <what is missing without it>: into .venv,
 }
 
 ek_setup() {
-  local test=0 cuda=0 lint=0 want files=() missing=() modules=(numpy) system version
+  local test=0 cuda=0 lint=0 want files=() missing=() modules=(numpy) system venv
   for want in "$@"; do
     case "$want" in
       test) test=1 modules+=(pytest) ;;
@@ -132,9 +138,10 @@ ek_setup() {
     files+=(tools/requirements-cuda.txt)
     missing+=("nvcc from 12.9 on")
   fi
-  check_tools $((${#files[@]} > 0))
-  version="$(cmake --version 2>/dev/null | sed -n 's/cmake version \([0-9.]*\).*/\1/p')"
-  if ! at_least "${version:-0}" 3.24; then
+  venv=$((${#files[@]} > 0))
+  ! old_cmake || venv=1
+  check_tools $venv
+  if old_cmake; then
     files+=(tools/requirements-build.txt)
     missing+=("CMake from 3.24 on")
     export PATH="$VENV/bin:$PATH"

@@ -9,7 +9,6 @@ STORAGE = {
     "u8": np.uint8, "i32": np.int32, "i64": np.int64, "bool": np.bool_,
 }  # fmt: skip
 ITEMSIZE = {name: np.dtype(kind).itemsize for name, kind in STORAGE.items()}
-FLOATS = ("f32", "f16", "bf16")
 
 
 def _e4m3_values():

@@ -2,7 +2,9 @@
 """Makes the memory of a case, runs an op on it with one row forced, and looks at every byte afterwards."""
 
 import contextlib
+import sys
 import warnings
+from pathlib import Path
 
 import einkorn
 import numpy as np
@@ -233,7 +235,8 @@ def check_batches(full, device, row, context, batches, part_of=batch_of):
 
 def reproducer(spec, case, row):
     path = f"tests/ops/{spec.schema.family}/test_{spec.op}.py"
-    return f'repeat: python -m pytest {path} --row {row} --case "{case}"'
+    package = Path(einkorn.__file__).parents[1]
+    return f'repeat: PYTHONPATH={package} {sys.executable} -m pytest {path} --row {row} --case "{case}"'
 
 
 def case_seed(case):

@@ -29,7 +29,7 @@ TALL = {
     "ci": [(130, 64), (1025, 8), (2, 300, 33)],
     "full": [(1025, 8), (4099, 5), (70001, 1), (2, 300, 33)],
 }
-# A probe: rows that no block of a GPU holds in its registers, whatever the dtype; clusters of blocks are for those.
+# A probe: rows that no block of a GPU holds in its registers, whatever the dtype: only clusters of blocks do.
 WIDE = {"n": 65544, "lead": (3,)}
 # Rows that fill the registers of a block, and those of a cluster, in leading dims that strides take apart.
 WIDE_ROWS = [{"n": n, "lead": lead} for n, lead in ((32768, (2, 2)), (65544, (2, 2)), (131072, (3,)), (262144, (2,)))]
