@@ -3,6 +3,8 @@
 
 import inspect
 import threading
+import time
+from pathlib import Path
 
 import einkorn
 import numpy as np
@@ -201,9 +203,83 @@ def test_queries():
     assert einkorn.version() == einkorn.__version__ and einkorn.version() in einkorn.build_info()
     assert einkorn.devices()[0].device == "cpu"
     assert set(einkorn.ops()) == set(OPS)
-    assert einkorn.library_path().endswith(".so.0") or ".so" in einkorn.library_path()
+    # The one that is loaded, not just one that lies there
+    mapped = {Path(line.split(maxsplit=5)[-1]) for line in Path("/proc/self/maps").read_text().splitlines()}
+    assert {p for p in mapped if p.name.startswith("libeinkorn.so")} == {Path(einkorn.library_path()).resolve()}
     with pytest.raises(ValueError, match="no op"):
         einkorn.kernels("nothing")
+
+
+def test_table(device):
+    """A rule of a table sends calls to another row, those that it says and no others."""
+    ctx = einkorn.Context(device)
+    row = [k.name for k in einkorn.kernels("rms_norm") if k.device == device.partition(":")[0]][-1]
+
+    def ran(dim):
+        x = einkorn.from_numpy(np.ascontiguousarray(X[:, :dim]), device)
+        assert close(einkorn.rms_norm(x, ctx=ctx).numpy(), reference(X[:, :dim]))
+        return ctx.last_kernel()
+
+    ctx.set_table("")
+    first = ran(64)
+    if first == row:
+        pytest.skip("the last row is the only one that can run here")
+    assert ran(32) == first
+    ctx.set_table(f"# a comment\nrms_norm T=f32 dim=64 : {row}\n")
+    assert (ran(64), ran(32)) == (row, first)
+    assert "line 2 of the routing table" in ctx.explain("rms_norm", einkorn.from_numpy(X, device))
+    with pytest.raises(einkorn.InvalidArgument, match='line 1: the op has no such row: "nothing"'):
+        ctx.set_table("rms_norm : nothing")
+    assert ran(64) == row  # a table that can't be read changes nothing
+    ctx.set_table(None)
+    assert "routing table" not in ctx.explain("rms_norm", einkorn.from_numpy(X, device))
+
+
+# ---- streams and events -------------------------------------------------------------------------------------------------------
+
+
+def test_events(device):
+    stream = einkorn.Stream(device)
+    ctx, start, stop = einkorn.Context(device, stream=stream), einkorn.Event(device), einkorn.Event(device)
+    with pytest.raises(einkorn.InvalidArgument, match="start was never recorded"):
+        stop.elapsed_ms(start)
+    begin = time.perf_counter()
+    start.record(ctx)
+    with pytest.raises(einkorn.InvalidArgument, match="stop was never recorded"):
+        stop.elapsed_ms(start)
+    stop.synchronize()  # never recorded: nothing to wait for
+    start.synchronize()
+    time.sleep(0.02)
+    stop.record(ctx)
+    stop.wait(einkorn.Context(device))
+    stop.synchronize()
+    most = 1e3 * (time.perf_counter() - begin)
+    assert 19 < stop.elapsed_ms(start) <= most
+    start.record(ctx)  # again: its time is now the later one
+    stream.synchronize()
+    assert start.elapsed_ms(stop) >= 0
+
+
+@pytest.mark.parametrize("how", ["event.wait", "event.synchronize", "stream.synchronize", "context.synchronize"])
+def test_waiting(cuda, how):
+    """What a stream of its own has to do takes milliseconds longer than to ask for it; each way to wait ends after it."""
+    stream, event, reader = einkorn.Stream(cuda), einkorn.Event(cuda), einkorn.context(cuda)
+    ctx, calls = einkorn.Context(cuda, stream=stream), 20
+    x = einkorn.empty((16384, 4096), "f32", cuda).fill_bytes(0)
+    one = einkorn.from_numpy(np.ones(4096, np.float32), cuda).view(x.shape, (0, 1))
+    reader.synchronize()
+    for _ in range(calls):
+        einkorn.add(x, one, y=x, ctx=ctx)
+    event.record(ctx)
+    ways = {
+        "event.wait": lambda: event.wait(reader),  # numpy() copies in its order
+        "event.synchronize": event.synchronize,
+        "stream.synchronize": stream.synchronize,
+        "context.synchronize": ctx.synchronize,
+    }
+    ways[how]()
+    last = x.view((4096,), (1,), 4 * 16383 * 4096)
+    assert (last.numpy() == calls).all()
 
 
 # ---- DLPack and device memory -----------------------------------------------------------------------------------------------
@@ -256,6 +332,8 @@ def test_any_dlpack_producer(old):
 def test_wrong_device(cuda):
     with pytest.raises(einkorn.InvalidArgument, match="y is on"):
         einkorn.silu(einkorn.from_numpy(X, cuda), y=X.copy())
+    with pytest.raises(einkorn.InvalidArgument, match="event is of cpu:0, the context of cuda:0"):
+        einkorn.Event("cpu").record(einkorn.Context(cuda))
 
 
 # ---- torch --------------------------------------------------------------------------------------------------------------------

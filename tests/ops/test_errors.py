@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every op, called from C with each of its arguments damaged in each way: an error that names it, and nothing written."""
+"""Every op, called from C with each of its arguments damaged in each way, each of its requirements broken, and in dtypes
+that do not go together: an error that names it, and nothing written."""
 
 import ctypes
+import dataclasses
+import itertools
+import math
 import re
 
 import numpy as np
-from einkorn.schema import OPS
+import pytest
+from einkorn.schema import ENUMS, OPS
 from harness import Prepared, raw
 from harness.dtypes import ITEMSIZE
 from harness.memory import Arena, dense
@@ -83,6 +88,10 @@ class Damaged:
         call, t = self.tensor(name)
         t.device.type = 1 if t.device.type == 2 else 2
         yield f"{name} on another device", call, name
+        if self.device != "cpu" and not spec.host:
+            call, t = self.tensor(name)
+            t.device.id += 1
+            yield f"{name} on another GPU", call, name
         size = ITEMSIZE[self.prepared.dtypes[name]]
         if size > 1:
             call, t = self.tensor(name)
@@ -140,6 +149,19 @@ class Damaged:
                 yield f"{out} over {other}", call, "overlaps"
 
 
+def faults(prepared, arena, call, context, right):
+    """What is wrong with the answers to a bad call. right(message): whether it says what is wrong with the call."""
+    for function in (call.run, call.workspace, call.explain):
+        status, message, *_ = function(context)
+        if status != raw.INVALID_ARGUMENT:
+            yield f"{function.__name__}: status {status}, message {message!r}"
+        elif not right(message):
+            yield f"{function.__name__}: the message does not name it: {message!r}"
+    if not np.array_equal(arena.download(prepared.nbytes), prepared.block):
+        yield "memory was written"
+        arena.upload(prepared.block)
+
+
 def test_damaged_arguments(spec, device):
     context = raw.Context(device)
     for case in small_cases(spec):
@@ -148,20 +170,83 @@ def test_damaged_arguments(spec, device):
         arena.upload(prepared.block)
         wrong = []
         for what, call, words in Damaged(prepared, arena, device).all():
-            for function in (call.run, call.workspace, call.explain):
-                status, message, *_ = function(context)
-                if status != raw.INVALID_ARGUMENT:
-                    wrong.append(f"{function.__name__}, {what}: status {status}, message {message!r}")
-                elif spec.op not in message or words not in message:
-                    wrong.append(f"{function.__name__}, {what}: the message does not name it: {message!r}")
-            if not np.array_equal(arena.download(prepared.nbytes), prepared.block):
-                wrong.append(f"{what}: memory was written")
-                arena.upload(prepared.block)
+            right = lambda message, words=words: spec.op in message and words in message  # noqa: E731
+            wrong += [f"{what}, {fault}" for fault in faults(prepared, arena, call, context, right)]
         assert not wrong, f"{case}:\n" + "\n".join(wrong)
         # The context works on, and a success clears the message.
         call = raw.Call(prepared, arena, device)
         assert call.run(context) == (raw.OK, "")
         prepared.check(arena.download(prepared.nbytes))
+
+
+def check_refused(spec, device, context, case, right):
+    """For a case that breaks a rule. Its inputs are not drawn: specs know legal ones only."""
+    prepared = Prepared(spec, case, {spec.schema.tensors[0].name: 0})
+    arena = Arena.at_least(device, prepared.nbytes)
+    arena.upload(prepared.block)
+    wrong = [*faults(prepared, arena, raw.Call(prepared, arena, device), context, right)]
+    assert not wrong, f"{case}:\n" + "\n".join(wrong)
+
+
+# What an attribute, whatever it means, may not be; and what it may be, but not beside others.
+VALUES = {"i32": (-1, 0, 7), "i64": (-1, 0, 7), "f32": (-1.0, 2.0, math.nan), "f64": (-1.0, 2.0, math.nan),
+          "bool": (False, True)}  # fmt: skip
+
+
+def changes(spec, case):
+    """The case with one thing changed: an attribute, an optional tensor, a dim, the leading dims, or the dtypes."""
+    schema, attrs, dims = spec.schema, dict(case.attrs), dict(case.dims)
+    for a in schema.attrs:
+        for value in ENUMS[a.enum] if a.type == "enum" else VALUES[a.type]:
+            yield dataclasses.replace(case, attrs=tuple({**attrs, a.name: value}.items()))
+    for changed in (t.name for t in schema.tensors if t.optional):
+        present = tuple(t.name for t in schema.tensors if (t.name in case.present) != (t.name == changed))
+        yield dataclasses.replace(case, present=present)
+    for name, n in dims.items():
+        for size in (0, n - 1, n + 1, 1025):  # 1025: more than head_dim may be
+            if size >= 0:
+                yield dataclasses.replace(case, dims=tuple({**dims, name: size}.items()))
+    for lead in ((2, 3), (7,)) if schema.has_lead else ():
+        yield dataclasses.replace(case, lead=lead)
+    for dtypes in spec.combos():
+        yield dataclasses.replace(case, dtypes=dtypes)
+
+
+def broken(spec, case):
+    """The sentence of the first requirement that the case breaks, or None."""
+    values = spec.values(case)
+    sentences = spec.schema.require.items()
+    return next((s for e, s in sentences if not spec.schema.evaluate(e, values, case.present)), None)
+
+
+def test_requirements(spec, device):
+    """Each requirement broken, as a single change of a legal call can break it, and refused with its own sentence."""
+    if not spec.schema.require:
+        pytest.skip("no requirements")
+    context, seen = raw.Context(device), set()
+    for case in small_cases(spec):
+        assert broken(spec, case) is None
+        for bad in dict.fromkeys(changes(spec, case)):
+            sentence = broken(spec, bad)
+            if sentence is not None:
+                says = re.compile(rf"{spec.op}: {re.escape(sentence)}( \(.+ = .+\))?").fullmatch
+                check_refused(spec, device, context, bad, says)
+                seen.add(sentence)
+    assert seen == {*spec.schema.require.values()}, "no call that breaks them: small_cases() or changes() lacks one"
+
+
+def test_dtypes_that_do_not_go_together(spec, device):
+    schema, context = spec.schema, raw.Context(device)
+    if not schema.combos:
+        pytest.skip("all do")
+    every = [tuple(zip(schema.dtypes, c, strict=True)) for c in itertools.product(*schema.dtypes.values())]
+    wrong = [dtypes for dtypes in every if dict(dtypes) not in schema.combos]
+    assert wrong, "all dtypes go together: the schema needs no combos"
+    for case, dtypes in itertools.product(small_cases(spec)[:1], wrong):
+        text = f"{spec.op}: {', '.join(f'{v} = {d}' for v, d in dtypes)}, expected one of ("
+        check_refused(
+            spec, device, context, dataclasses.replace(case, dtypes=dtypes), lambda m, text=text: m.startswith(text)
+        )
 
 
 def test_null(op, device):

@@ -12,7 +12,13 @@ def reference(t, a):
 SPEC = Spec(
     "swiglu_quant",
     reference,
-    variants=[*LAYOUTS, {"group": 128}, {"group": 7, "layout": "interleaved"}],
+    variants=[
+        *LAYOUTS,
+        {"group": 128},
+        {"group": 7, "layout": "interleaved"},
+        {"group": 128, "layout": "interleaved"},
+        {"group": 128, "layout": "separate"},
+    ],
     dims=gate_dims,
     more_large=[{"dims": {}, "variant": v} for v in (*LAYOUTS[1:], {"group": 128})],
 )

@@ -65,6 +65,7 @@ SPEC = AttentionSpec(
     "attention", modes=[dense, packed, dense_lengths, packed_queries, paged_dense_q, packed_keys, paged], generic=generic,
     layouts=[(dense, dense_lengths, packed_queries), (packed, packed_keys), (paged, paged_dense_q)],
     queries=lambda n: n, large={"heads": 8, "page_size": 64, "head_dim": 128, "v_dim": 128},
+    more_large=[{"dims": {"heads": 8, "page_size": 16, "head_dim": 64, "v_dim": 64}, "dtypes": (("T", "f32"),)}],
     replays=[
         replayed(packed, {"causal": True}, ("alibi", "lse"), (64, 64)), replayed(packed, {}, ("sinks", "lse"), (128, 128)),
         replayed(packed_keys, {"window_left": 70}, (), (192, 128)),
@@ -106,9 +107,11 @@ def test_sequences_alone(device, level):
 
 
 def masked(level):
+    """Modes and heads take turns, and begin with others in every dtype."""
     for dtypes, i, attrs, extras in masks(SPEC, level):
-        yield SPEC.make(dtypes, 0, mode=dense, q_len=70, kv_len=333, heads=(4, 2), dims=TILES[i % 4], batch=2, extras=extras,
-                        attrs=attrs, seed=8 + 2 * i)  # fmt: skip
+        turn = i + SPEC.combos().index(dtypes)
+        yield SPEC.make(dtypes, 0, mode=[dense, packed, paged][turn % 3], q_len=70, kv_len=333, heads=(4, 2), batch=2,
+                        dims=TILES[turn % len(TILES)], extras=extras, attrs=attrs, page_size=16, seed=8 + 2 * i)  # fmt: skip
 
 
 def test_error_of_a_chain_of_ops(device, level):

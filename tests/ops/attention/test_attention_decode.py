@@ -46,6 +46,7 @@ def replayed(mode, batch, kv_len, heads, extras, **rest):
 SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
     layouts=[(dense,), (paged,)], large={"heads": 8, "head_dim": 128, "v_dim": 128},
+    more_large=[{"dims": {"heads": 4, "head_dim": 128, "v_dim": 128, "pages": 8, "max_pages": 2}}],  # 4 rows a kv head
     probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
     # By the lengths kernels see whether a cluster takes an item, stretches of all keys are cut, or sequences are left whole.
     replays=[
@@ -61,9 +62,11 @@ def test_attention_decode(plan):
 
 
 def masked(level):
+    """Modes, queries and heads take turns, heads beginning with others in every dtype."""
     for dtypes, i, attrs, extras in masks(SPEC, level):
+        tile = TILES[(i + SPEC.combos().index(dtypes)) % len(TILES)]
         yield SPEC.make(dtypes, 0, mode=[dense, paged][i % 2], q_len=[1, 4][i // 2 % 2], kv_len=333, heads=(8, 2),
-                        dims=TILES[i % 4], batch=3, extras=extras, attrs=attrs, page_size=16, seed=8 + 2 * i)  # fmt: skip
+                        dims=tile, batch=3, extras=extras, attrs=attrs, page_size=16, seed=8 + 2 * i)  # fmt: skip
 
 
 def test_error_of_a_chain_of_ops(device, level):

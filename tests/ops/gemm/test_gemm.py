@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
+import itertools
+
 import einkorn
 import numpy as np
 import pytest
-from harness import Expected, MatrixSpec, Prepared, Refused, rows
+from harness import Expected, MatrixSpec, Prepared, Refused, all_specs, rows
 from harness.matrix import PROBES, TILES, WAVES, product
 from harness.memory import Arena
 
@@ -14,6 +16,7 @@ VARIANTS = [
     {"alpha": 1.0, "beta": 1.0}, {"constant_b": True}, {"alpha": 2.0, "beta": 3.0}, {"alpha": 0.5, "beta": 2.0},
     {"alpha": 0.0, "beta": 1.0}, {"alpha": -1.5, "beta": 0.0},
 ]  # fmt: skip
+F32 = (("T", "f32"), ("D", "f32"))
 LAYOUTS = [("b",), (), ("a",), ("a", "b"), ("c", "d"), ("b", "d"), ("a", "c", "d"), ("c",), ("a", "b", "c", "d")]
 
 
@@ -38,6 +41,12 @@ SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
     tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}],
     empties=[{"k": 0}, {"m": 0}, {"n": 0}], large=[{"n": 4096, "k": 16}, {"n": 16, "k": 4096}], probes=PROBES,
+    # c; f32, for TF32, as a large result and as a large a
+    more_large=[
+        {"dims": {"n": 4096, "k": 16}, "variant": {"alpha": 2.0, "beta": 3.0}},
+        {"dims": {"n": 4096, "k": 16}, "variant": {"alpha": 2.0, "beta": 3.0}, "dtypes": F32},
+        {"dims": {"n": 16, "k": 4096}, "dtypes": F32},
+    ],
 )  # fmt: skip
 
 
@@ -46,36 +55,40 @@ def test_gemm(plan):
 
 
 def repeat(prepared, device, row, context, calls):
-    """Whether the row takes the case, and then: that each of so many calls writes d with the same bits."""
-    arena = Arena.at_least(device, prepared.nbytes)
+    """Whether the row takes the case, and then: that each of so many calls writes its result with the same bits."""
+    arena, op = Arena.at_least(device, prepared.nbytes), prepared.spec.op
     try:
         first = prepared.run(device, row, context)
     except Refused:
         return False
-    placed = prepared.placed["d"]
+    (name,) = prepared.outputs
+    placed = prepared.placed[name]
     poison, first = (block[placed.start : placed.end] for block in (prepared.block, first))
-    context.force("gemm", row)
+    context.force(op, row)
     for i in range(calls):
         arena.upload(poison, placed.start)  # or a call that wrote nothing would pass
         prepared.call(arena, context)
         again = arena.download(first.size, placed.start)
         assert np.array_equal(again, first), f"{row}: call {i} differs, {prepared.case}"
-    context.force("gemm", None)
+    context.force(op, None)
     return True
 
 
-def test_1000_repeats(device, level):
-    """A promise to be deterministic, for 1000 calls."""
+@pytest.mark.parametrize("name", ["gemm", "gemm_batched", "gemm_epilogue", "mlp"])
+def test_1000_repeats(name, device, level):
+    """A promise to be deterministic, for 1000 calls: of gemm in all dtypes, of ops with the same kernels in the first ones that
+    a row takes, with all that can be fused or with nothing."""
     if level != "full":
         pytest.skip("level full only")
-    context = einkorn.Context(device, flags=("deterministic", "tf32"))
-    promised = [k.name for k in rows.usable("gemm", device) if k.deterministic]
-    ran = set()
-    for combo in SPEC.combos():
-        for size in ((4, 520, 4096), (40, 520, 4096), (72, 72, 5128), (257, 264, 1000)):
-            prepared = Prepared(SPEC, SPEC.case(combo, size, 0, strides="columns:b"))
-            calls = 1000 if device != "cpu" else 50
-            ran |= {row for row in promised if repeat(prepared, device, row, context, calls)}
+    spec, context = all_specs()[name], einkorn.Context(device, flags=("deterministic", "tf32"))
+    promised = [k.name for k in rows.usable(name, device) if k.deterministic]
+    strides, calls, done = "columns:" + ",".join(spec.layouts[0]), 1000 if device != "cpu" else 50, set()
+    sizes = [(4, 520, 4096), (40, 520, 4096), (72, 72, 5128), (257, 264, 1000)]
+    for combo, presence, size in itertools.product(spec.combos(), (None,) if name == "gemm" else (None, ()), sizes):
+        waiting = [row for row in promised if name == "gemm" or (row, size) not in done]
+        prepared = Prepared(spec, spec.case(combo, size, 0, (), {}, presence, strides=strides)) if waiting else None
+        done |= {(row, size) for row in waiting if repeat(prepared, device, row, context, calls)}
+    ran = {row for row, _ in done}
     assert not [row for row in promised if row not in ran and not rows.lacks_library(row)]
 
 

@@ -28,6 +28,11 @@ SPEC = MatrixSpec(
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::3] + [(512, 512, 512)], "full": SHAPES["full"][::2]},
     empties=[{"k": 0}, {"m": 0}, {"batch": 0}], batch=1, shared=("a", "b", "c"), probes=PROBES,
     large=[{"m": 64, "n": 64, "k": 16}, {"m": 64, "n": 16, "k": 256}],
+    # Few rows of a, with b by rows and by columns; f32 with c, for TF32
+    more_large=[
+        {"dims": {"m": 4, "n": 64, "k": 64}}, {"dims": {"m": 4, "n": 64, "k": 64}, "columns": ("b",)},
+        {"dims": {"m": 64, "n": 64, "k": 16}, "variant": {"alpha": 2.0, "beta": 3.0}, "dtypes": gemm.F32},
+    ],
 )  # fmt: skip
 
 

@@ -8,7 +8,8 @@ SHARDS = 4  # processes of tools/gpu-check
 VARIANTS = [
     {"act": "gelu_tanh"}, {"act": "silu", "gated": True}, {"act": "silu"}, {"act": "gelu_erf", "out_scale": 0.5},
     {"act": "relu", "constant_b": True}, {"act": "relu2", "out_scale": -2.0}, {"gated": True, "act": "gelu_tanh"},
-    {"gated": True, "out_scale": 3.0},
+    {"gated": True, "out_scale": 3.0}, {"gated": True, "act": "gelu_erf"}, {"gated": True, "act": "relu"},
+    {"gated": True, "act": "relu2"},
 ]  # fmt: skip
 
 
@@ -33,6 +34,11 @@ SPEC = MatrixSpec(
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::2], "full": SHAPES["full"][::2]},
     tiles=[{"act": "gelu_tanh"}, {"gated": True, "act": "silu"}],
     empties=[{"k": 0}, {"m": 0}, {"n": 0}], large=[{"n": 4096, "k": 16}, {"n": 16, "k": 4096}], probes=PROBES,
+    # f32, for TF32; nothing fused, for a library
+    more_large=[
+        {"dims": {"n": 4096, "k": 16}, "dtypes": (("T", "f32"), ("D", "f32"))},
+        {"dims": {"n": 4096, "k": 16}, "presence": ()},
+    ],
 )  # fmt: skip
 
 

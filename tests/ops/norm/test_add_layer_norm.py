@@ -24,6 +24,7 @@ SPEC = Spec(
     inputs=far_from_zero,
     probes=[WIDE, WIDE_WHOLE, WHOLE],
     wide=WIDE_ROWS,
+    more_large=[{"dims": {"dim": 65544}}],
 )
 
 
