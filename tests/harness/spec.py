@@ -49,13 +49,13 @@ class Spec:
     reference(t, a): t has the inputs as float64 arrays (None where absent), a the attributes, dims and dtypes; returns
     output name -> Expected, Quantized or an array. variants: attribute values worth testing, beside the defaults.
     dims(n, a, i): the free dims of a case of size n, the i-th. inputs(rng, t, a): change the drawn inputs in place.
-    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case of which some
-    tensor is to have 2^31 elements, where those of dims(4096, ...) would take too long; or a list of such. more_large:
-    keywords of large_case() in test_large.py for further ones, until every kernel row has one. probes: keywords of case(), for kernel
-    rows that refuse an ordinary one: see probes(). replays: the same for cases that a captured graph must follow. wide:
-    the same for rows too long for every group; at level full they also run with gaps between them, and in place. nonzero:
-    free dims that are never 0. crowds: (n, rows) at which blocks go on to further rows, which must give the bits that a
-    few rows get."""
+    special: which of "nan", "inf", "zero", "denormal", "large" rows make sense. large: the dims of a case of which
+    some tensor is to have 2^31 elements, where those of dims(4096, ...) would take too long; or a list of such.
+    more_large: keywords of large_case() in test_large.py for further ones, until every kernel row has one. probes:
+    keywords of case(), for kernel rows that refuse an ordinary one: see probes(). replays: the same for cases that a
+    captured graph must follow. wide: the same for rows too long for every group; at level full they also run with gaps
+    between them, and in place. nonzero: free dims that are never 0. crowds: (n, rows) at which blocks go on to further
+    rows, which must give the bits that a few rows get."""
 
     def __init__(self, op, reference, *, variants=(), dims=None, inputs=None, sizes=None, large=None, more_large=(),
                  probes=(), replays=(), nonzero=(), crowds=(), wide=(), special=("nan", "inf", "-inf", "zero", "denormal", "large")):  # fmt: skip
