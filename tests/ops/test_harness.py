@@ -42,7 +42,7 @@ CASES = [
         " max_pages=3 window_left=20 with=page_table,prefix_len,k_scale,v_scale,alibi seed=1",
     ),
     ("attention_merge", "T=f32 D=bf16 lead=3,2 states=3 dim=33"),
-    ("mlp", "T=f16 m=5 n=24 k=40 width=48 act=silu gated=True with=b1,b2"),
+    ("mlp", "T=f16 D=f16 m=5 n=24 k=40 width=48 act=silu gated=True with=b1,b2"),
 ]
 
 
