@@ -83,10 +83,10 @@ sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 }
 
-old_cmake() { # one is there, and too old for the presets
+cmake_is_new() { # enough for the presets
   local version
   version="$(cmake --version 2>/dev/null | sed -n 's/cmake version \([0-9.]*\).*/\1/p')"
-  [ -n "$version" ] && ! at_least "$version" 3.24
+  at_least "${version:-0}" 3.24
 }
 
 venv_install() { # <requirements file> <what is missing without it>: into .venv, once per content of the file
@@ -139,9 +139,9 @@ ek_setup() {
     missing+=("nvcc from 12.9 on")
   fi
   venv=$((${#files[@]} > 0))
-  ! old_cmake || venv=1
+  if command -v cmake >/dev/null && ! cmake_is_new; then venv=1; fi  # it comes from PyPI then
   check_tools $venv
-  if old_cmake; then
+  if ! cmake_is_new; then
     files+=(tools/requirements-build.txt)
     missing+=("CMake from 3.24 on")
     export PATH="$VENV/bin:$PATH"

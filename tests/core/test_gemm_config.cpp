@@ -186,6 +186,7 @@ void choices() {
   for (int blocks = 1; blocks <= 8; ++blocks) CHECK(gemm_clusters_at_once(132, blocks) * blocks <= 132);
   CHECK_EQ(gemm_clusters_at_once(132, 2), 66);
   CHECK_EQ(gemm_clusters_at_once(132, 4), 28);
+  CHECK(gemm_clusters_at_once(132, 6) >= 17 && gemm_clusters_at_once(132, 6) < 20);  // 17 do, 20 do not
   CHECK_EQ(gemm_sm90_swap_plan(linear(16, 4096, 4096), device).schedule.split, 3);
   const auto tile = [&](int64_t m, int64_t n, int64_t k) {
     return kGemmTiles[gemm_sm90_plan(linear(m, n, k), device).tile].name;

@@ -110,6 +110,21 @@ def test_missing_packages_are_named_to_who_can_not_install_them(machine):
     assert code == 1 and "Run as root:  apt-get install" in error and "cmake" not in error, error
 
 
+def test_an_old_cmake_is_replaced_by_one_in_a_venv(machine):
+    """Which takes Python's venv, asked for with the other packages; one that is there already is found."""
+    machine.python()
+    machine.program("cmake", "echo cmake version 3.18.4")
+    code, out, error = machine.run('check_tools() { echo "venv $1"; exit; }; ek_setup')
+    assert (code, out) == (0, "venv 1"), error
+    install = 'venv_install() { echo "$1"; }'
+    code, out, error = machine.run(f"check_tools() {{ :; }}; {install}; ek_setup")
+    assert (code, out) == (0, "tools/requirements-build.txt"), error
+    (machine.bin / "cmake").unlink()
+    machine.program(machine.root / ".venv/bin/cmake", "echo cmake version 3.31.6")
+    code, out, error = machine.run(f"check_tools() {{ echo venv $1; }}; {install}; ek_setup; cmake --version")
+    assert (code, out.splitlines()[0], out.splitlines()[-1]) == (0, "venv 0", "cmake version 3.31.6"), error
+
+
 def test_what_is_there_is_used_as_it_is(machine):
     python, nvcc = machine.python(), machine.nvcc("nvcc", "13.0")
     code, out, error = machine.set_up('test cuda; echo "$PY $CUDACXX"')

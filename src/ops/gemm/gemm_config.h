@@ -238,9 +238,10 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   return plan;
 }
 
-// Clusters of so many blocks that are counted on to run at once: they lie in parts of the GPU of 16 to 18 SMs.
+// Clusters of so many blocks that are counted on to run at once: larger ones do not fill the parts of the GPU that they must lie
+// in. One more doubles the time.
 constexpr int64_t gemm_clusters_at_once(int64_t processors, int blocks) {
-  return blocks <= 2 ? processors / blocks : processors / 17 * (16 / blocks);
+  return (blocks <= 2 ? processors : processors * 7 / 8) / blocks;
 }
 
 // The same with the k of every tile cut into parts for the blocks of a cluster: for few tiles.
@@ -254,7 +255,6 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   const int cluster = gemm_sharing(t.share);
   const float once = kGemmFixedCycles + gemm_store_cycles(c) * t.rows * t.cols;
   const float block = (plan.cycles - once) / s.k_blocks;
-  // NOTE: one cluster more than run at once doubles the time.
   for (int split = 2; split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 &&
                       tiles <= gemm_clusters_at_once(device.processors, split * cluster);
        ++split) {
@@ -336,14 +336,12 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors / sharing;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
   if (t.rows != 128) return plan;
-  // Clusters of more than two do not fill the parts of the GPU that they must lie in, and large ones take long to join.
+  // Large clusters take long to join.
   const auto fits = [&](int split) {
-    const int cluster = sharing * split, eighths = cluster <= 2                  ? 8
-                                                   : cluster <= 4 || sharing > 1 ? 7
-                                                   : t.cols <= 16                ? 4
-                                                                                 : 0;
-    return cluster <= kGemmMaxSplit && tiles * cluster * 8 <= processors * eighths && k_blocks / split >= 4 &&
-           (split - 1) * 128 * t.cols * 4 <= kGemmSwapRingBytes;
+    const int cluster = sharing * split;
+    const bool joins = cluster <= 4 || sharing > 1 || (t.cols <= 16 && tiles * cluster * 2 <= processors);
+    return cluster <= kGemmMaxSplit && joins && tiles <= gemm_clusters_at_once(processors, cluster) &&
+           k_blocks / split >= 4 && (split - 1) * 128 * t.cols * 4 <= kGemmSwapRingBytes;
   };
   while (fits(s.split + 1)) ++s.split;
   if (s.split > 1 && sharing == 1 && !c.constant_b) plan.stages = kGemmSplitStages;
