@@ -185,10 +185,11 @@ class DecodeProducer {
       }
       if constexpr (Plan::kNarrow) {
         const uint32_t scales = smem_address(ring_.scales + stage * 2 * Plan::kScaleBytes + own * 4);
-        if (p_.k_tokens)
+        const bool first_half = static_cast<int>(threadIdx.x) % 32 < kRows;  // the other one has the same keys
+        if (p_.k_tokens && first_half)
           copy_async_word(scales, k.scale + at.page * k.scale_page + at.slot * k.scale_slot + head * k.scale_head,
                           there);
-        if (p_.v_tokens)
+        if (p_.v_tokens && first_half)
           copy_async_word(scales + Plan::kScaleBytes,
                           v.scale + at.page * v.scale_page + at.slot * v.scale_slot + head * v.scale_head, there);
       }
