@@ -181,8 +181,11 @@ void choices() {
   CHECK(gemm_sm90_plan(linear(1024, 1024, 1024), device).schedule.workers >= 64);
   CHECK(gemm_sm90_split_plan(linear(128, 4096, 4096), device).schedule.split > 1);
   CHECK(gemm_sm90_splits(linear(128, 256, 8192), device));
-  // In 22 clusters of six it took 30 us, in whole tiles 19.8.
-  CHECK(!gemm_sm90_splits(linear(128, 2112, 7168), device));
+  // In 33 clusters of three; 22 of six do not run at once.
+  CHECK(gemm_sm90_splits(linear(128, 2112, 7168), device));
+  CHECK_EQ(gemm_sm90_split_plan(linear(128, 2112, 7168), device).schedule.split, 3);
+  // Memory is the limit: whole tiles are as fast or faster.
+  for (const int64_t n : {7168, 8192}) CHECK(!gemm_sm90_splits(linear(128, n, 16384), device));
   for (int blocks = 1; blocks <= 8; ++blocks) CHECK(gemm_clusters_at_once(132, blocks) * blocks <= 132);
   CHECK_EQ(gemm_clusters_at_once(132, 2), 66);
   CHECK_EQ(gemm_clusters_at_once(132, 4), 28);
@@ -193,6 +196,8 @@ void choices() {
   };
   CHECK_TEXT(tile(1024, 1024, 1024), "128x64, one group");
   CHECK_TEXT(tile(128, 6144, 4096), "64x96, one group");
+  CHECK_TEXT(tile(128, 8192, 8192), "64x128, one group");
+  CHECK_TEXT(tile(128, 10240, 8192), "64x160, one group");
   CHECK_TEXT(tile(512, 10240, 8192), "128x160");
   CHECK_TEXT(tile(729, 4304, 1152), "128x208");
   CHECK_TEXT(tile(2048, 2112, 7168), "192x192");
@@ -251,7 +256,8 @@ void every_tile_tested() {
       {1160, 2112, 520}, {1288, 2112, 264}, {2056, 1544, 520}, {2056, 1544, 200},  {2056, 2112, 520}, {776, 3592, 72},
       {72, 28000, 520},  {520, 4304, 1032}, {392, 4104, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520},
       {152, 3912, 3176}, {72, 72, 6152},    {536, 3680, 72},   {392, 3720, 264},   {60, 1032, 2056},  {904, 3592, 72},
-      {1928, 2312, 72},  {648, 4232, 72},   {1032, 2824, 72},  {136, 2120, 72},    {13, 8712, 3080}};
+      {1928, 2312, 72},  {648, 4232, 72},   {1032, 2824, 72},  {136, 2120, 72},    {13, 8712, 3080},  {136, 4104, 6152},
+      {136, 1224, 6152}, {136, 5320, 264}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;

@@ -29,7 +29,8 @@ struct GemmTileInfo {
   GemmShare share;
   bool turned;  // computes the transpose, and turns it on the way out: cols of m
   float efficiency;
-  bool every_layout;  // also where a or b is not contiguous along k
+  bool every_layout;      // also where a or b is not contiguous along k
+  bool one_wave = false;  // only where no worker has two: for few rows and many bytes of b
 };
 constexpr GemmTileInfo kGemmTiles[] = {
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.85f, false},
@@ -50,6 +51,9 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
     {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
     {"128x208", 128, 208, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
+    {"64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -174,17 +178,19 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
 // Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
-constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
-constexpr float kGemmClusterCycles = 850;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
-constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
-constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
-constexpr float kGemmBesideAct = 0.985f;        // long products by turns, beside an activation: the clock falls
-constexpr float kGemmL2BytesPerCycle = 66;      // asked for by one SM while all of them load
-constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
-constexpr float kGemmSmBytesPerCycle = 62;      // into one SM, what others asked for included
-constexpr float kGemmEightBytesPerCycle = 68;   // the same in a cluster of eight
-constexpr float kGemmJoinCycles = 2500;         // of a split: the blocks of a cluster find each other
+constexpr float kGemmFixedCycles = 4500;          // launch, first loads, last stores
+constexpr float kGemmClusterCycles = 850;         // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 14 / 128.f;    // for an element of a tile, by two warpgroups
+constexpr float kGemmAddCycles = 18 / 128.f;      // the same with bias or c
+constexpr float kGemmActCycles = 32 / 128.f;      // and with an activation
+constexpr float kGemmBesideAct = 0.985f;          // long products by turns, beside an activation: the clock falls
+constexpr float kGemmL2BytesPerCycle = 66;        // asked for by one SM while all of them load
+constexpr float kGemmOddLines = 1.75f;            // times as many where rows begin off its lines
+constexpr float kGemmSmBytesPerCycle = 62;        // into one SM, what others asked for included
+constexpr float kGemmEightBytesPerCycle = 68;     // the same in a cluster of eight
+constexpr float kGemmAloneBytesPerCycle = 60.5f;  // and where nothing is shared
+constexpr float kGemmDramBytesPerCycle = 15;      // for each SM
+constexpr float kGemmJoinCycles = 2500;           // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 30;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
@@ -214,6 +220,7 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+  if (t.one_wave && tiles > room) plan.tile = -1;
 
   // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
@@ -221,7 +228,10 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
   const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
-  const float came = 128.f * (t.rows + t.cols) / (cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle);
+  const float into = cluster == 1  ? kGemmAloneBytesPerCycle
+                     : cluster < 4 ? kGemmSmBytesPerCycle
+                                   : kGemmEightBytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / into;
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const float store = gemm_store_cycles(c) * t.rows * t.cols;
@@ -290,10 +300,13 @@ inline GemmPlan gemm_sm90_plan(const GemmCall& c, const Device& device) {
 inline GemmPlan gemm_sm90_split_plan(const GemmCall& c, const Device& device) {
   return gemm_best_plan(c, device, gemm_plan_split);
 }
-// Whether that is worth it. An eighth of doubt: in the shapes of models it took longer than foreseen, beside whole tiles.
+// Whether that is worth it. An eighth of doubt: in the shapes of models it took longer than foreseen, beside whole tiles. And
+// memory is no faster for it.
 inline bool gemm_sm90_splits(const GemmCall& c, const Device& device) {
   const GemmPlan split = gemm_sm90_split_plan(c, device);
-  return split.tile >= 0 && split.cycles <= 0.875f * gemm_sm90_plan(c, device).cycles;
+  const float bytes = 2.f * c.batch * (static_cast<float>(c.m) * c.k + static_cast<float>(c.n) * c.k);
+  const float loads = kGemmFixedCycles + bytes / (kGemmDramBytesPerCycle * device.processors);
+  return split.tile >= 0 && std::max(split.cycles, loads) <= 0.875f * gemm_sm90_plan(c, device).cycles;
 }
 
 // How the result of a product with few rows leaves: those of up to 16 are too small for a box.
