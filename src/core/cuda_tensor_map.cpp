@@ -1,25 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The one driver call for tensor maps, found at run time: the library links no driver.
-#include <cuda_runtime_api.h>
-
+// The one driver call for tensor maps.
+#include "core/cuda_driver.h"
 #include "cuda/tensor_map.h"
 
 namespace ek {
 
 namespace {
-
-using Encode = decltype(&cuTensorMapEncodeTiled);
-
-Encode find_encode() {
-  void* entry = nullptr;
-  cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
-  constexpr unsigned kVersion = 12000;  // the first CUDA with tensor maps
-  if (cudaGetDriverEntryPointByVersion("cuTensorMapEncodeTiled", &entry, kVersion, cudaEnableDefault, &found) !=
-          cudaSuccess ||
-      found != cudaDriverEntryPointSuccess)
-    return nullptr;
-  return reinterpret_cast<Encode>(entry);
-}
 
 CUtensorMapSwizzle swizzle_of(int bytes) {
   if (bytes == 128) return CU_TENSOR_MAP_SWIZZLE_128B;
@@ -29,7 +15,7 @@ CUtensorMapSwizzle swizzle_of(int bytes) {
 }  // namespace
 
 bool make_tensor_map(const TensorBox& box, CUtensorMap* map_out) {
-  static const Encode encode = find_encode();
+  static const auto encode = driver_call<decltype(&cuTensorMapEncodeTiled)>("cuTensorMapEncodeTiled");
   if (!encode) return false;
   const int bytes = dtype_bytes(box.dtype);
   const auto type = box.dtype == EK_DTYPE_F16 ? CU_TENSOR_MAP_DATA_TYPE_FLOAT16 : CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;

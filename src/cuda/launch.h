@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Launching a kernel from a row: grid, cluster, PDL attribute, error capture. Host code of .cu files.
+// Launching a kernel from a row: grid, cluster, PDL attribute, error capture (core/cuda_launch.cpp). Host code.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -47,29 +47,15 @@ struct Grid {
 
 // Every kernel launched here calls pdl_wait() before it touches memory that another kernel may have written, in each thread
 // that does or in one that the others wait for, so the PDL attribute is safe to set whenever the context asks for it.
+ek_status launch_kernel(const Launch& l, const void* kernel, const Grid& grid, void** params);
+
 template <class... Params, class... Args>
 ek_status launch(const Launch& l, void (*kernel)(Params...), const Grid& grid, Args&&... args) {
-  cudaLaunchConfig_t config = {};
-  config.gridDim = grid.blocks;
-  config.blockDim = grid.threads;
-  config.dynamicSmemBytes = grid.smem;
-  config.stream = static_cast<cudaStream_t>(l.stream);
-  cudaLaunchAttribute attributes[2];
-  config.attrs = attributes;
-  if ((l.flags & EK_FLAG_PDL) && l.device.target >= 90) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributeProgrammaticStreamSerialization;
-    a.val.programmaticStreamSerializationAllowed = 1;
-  }
-  if (grid.cluster > 1) {
-    cudaLaunchAttribute& a = attributes[config.numAttrs++];
-    a.id = cudaLaunchAttributeClusterDimension;
-    a.val.clusterDim.x = grid.cluster;
-    a.val.clusterDim.y = 1;
-    a.val.clusterDim.z = 1;
-  }
-  const cudaError_t error = cudaLaunchKernelEx(&config, kernel, static_cast<Params>(args)...);
-  return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "kernel launch");
+  const auto with = [&](const Params&... params) {
+    void* pointers[] = {const_cast<void*>(static_cast<const void*>(&params))...};
+    return launch_kernel(l, reinterpret_cast<const void*>(kernel), grid, pointers);
+  };
+  return with(static_cast<const Params&>(args)...);
 }
 
 // Before the launch of a kernel with more than 48 KB of dynamic shared memory.

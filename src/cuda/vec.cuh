@@ -14,7 +14,6 @@ using e4m3 = __nv_fp8_e4m3;
 
 template <class T, int N>
 struct alignas(sizeof(T) * N) Vec {
-  static constexpr int kSize = N;
   T v[N];
 };
 
