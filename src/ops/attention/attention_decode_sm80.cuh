@@ -25,14 +25,10 @@ class DecodeOwnRing {
   __device__ __forceinline__ DecodeStage wait() {
     // The tile is there, and everyone has left the stage that is filled next
     copy_wait<Plan::kStages - 2>();
-    if constexpr (Plan::kSlices > 1) {
-      // Numbers that the compiler knows: racecheck does not follow a barrier whose number is in a register.
-#pragma unroll
-      for (int g = 0; g < Plan::kMostGroups; ++g)
-        if (g == group_) warps_sync(1 + g, 32 * Plan::kSlices);
-    } else {
+    if constexpr (Plan::kSlices > 1)
+      warps_sync(1 + group_, 32 * Plan::kSlices);
+    else
       __syncwarp();
-    }
     loader_.issue(ring_ + fill_ * Plan::kStageBytes);
     const uint32_t tiles = ring_ + stage_ * Plan::kStageBytes;
     return {tiles, tiles + 2 * Plan::kTileBytes};
