@@ -263,7 +263,8 @@ __device__ __forceinline__ void decode_empty(const DecodeParams& p, const Decode
   }
 }
 
-// The items of a block's stretch. `ring` gives the tiles: wait() for the next one of this group's, release() after it.
+// The items of a block's stretch. `ring` gives the tiles: wait() for the next one of this group's, release() after it, pass()
+// where a round has none for it: all groups go through as many barriers, by which racecheck keeps their accesses apart.
 template <class Plan, class Ring>
 __device__ __forceinline__ void decode_items(const DecodeParams& p, const DecodeSmem<Plan>& s,
                                              const DecodeBlock<typename Plan::I>& block,
@@ -284,7 +285,13 @@ __device__ __forceinline__ void decode_items(const DecodeParams& p, const Decode
     const int base = seq.begin / Plan::kKeys * Plan::kKeys + first_key;
     DecodeTile<Plan> tile;
     tile.begin(smem_address(s.q), s.rows, first_key, slice);
-    for (int i = piece.tile_begin + first_tile; i < piece.tile_end; i += tile_step) {
+    for (int round = piece.tile_begin; round < piece.tile_end; round += tile_step) {
+      const int i = round + first_tile;
+      if constexpr (!Plan::kLoadWarps)
+        if (i >= piece.tile_end) {  // in the last round
+          ring.pass();
+          break;
+        }
       const DecodeStage stage = ring.wait();
       const int key = base + i * Plan::kKeys;
       // Of a part of a tile there may be nothing to see

@@ -33,6 +33,10 @@ class DecodeOwnRing {
     const uint32_t tiles = ring_ + stage_ * Plan::kStageBytes;
     return {tiles, tiles + 2 * Plan::kTileBytes};
   }
+  // A round of tiles without one for this group.
+  __device__ __forceinline__ void pass() {
+    if constexpr (Plan::kSlices > 1) warps_sync(1 + group_, 32 * Plan::kSlices);
+  }
   __device__ __forceinline__ void release() {
     stage_ = stage_ + 1 == Plan::kStages ? 0 : stage_ + 1;
     fill_ = fill_ + 1 == Plan::kStages ? 0 : fill_ + 1;
