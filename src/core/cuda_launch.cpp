@@ -15,6 +15,8 @@ namespace {
 struct DriverCalls {
   decltype(&cuCtxGetId) context_id = driver_call<decltype(&cuCtxGetId)>("cuCtxGetId");
   decltype(&cuLaunchKernelEx) launch = driver_call<decltype(&cuLaunchKernelEx)>("cuLaunchKernelEx");
+  decltype(&cuFuncGetAttribute) attribute = driver_call<decltype(&cuFuncGetAttribute)>("cuFuncGetAttribute");
+  decltype(&cuFuncSetAttribute) set_attribute = driver_call<decltype(&cuFuncSetAttribute)>("cuFuncSetAttribute");
 };
 
 // Kernels by function and context. A context's number is never used again, so nothing that is found here belongs to one that is
@@ -64,23 +66,40 @@ class Handles {
 
 Handles g_handles;
 
+const DriverCalls& driver() {
+  static const DriverCalls calls;
+  return calls;
+}
+
+// The kernel in the current context. One with dynamic shared memory is allowed all that an SM gives a block, once: amounts that
+// follow the shape would have threads take from one another what they are about to launch with.
+ek_status load(const Launch& l, const void* kernel, bool dynamic, CUfunction* function) {
+  int error = cudaGetFuncBySymbol(function, kernel);
+  if (error) return fail_cuda(l.context, error, "loading a kernel");
+  if (!dynamic) return EK_STATUS_OK;
+  int of_its_own = 0;
+  error = driver().attribute(&of_its_own, CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES, *function);
+  if (!error)
+    error = driver().set_attribute(*function, CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+                                   l.device.smem_per_block - of_its_own);
+  return error ? fail_cuda(l.context, error, "shared memory of a kernel") : EK_STATUS_OK;
+}
+
 }  // namespace
 
 ek_status launch_kernel(const Launch& l, const void* kernel, const Grid& grid, void** params) {
-  static const DriverCalls driver;
-  if (!driver.context_id || !driver.launch)
+  if (!driver().context_id || !driver().launch)
     return fail(l.context, EK_STATUS_CUDA, "kernel launch: the driver is older than CUDA 12.0");
   unsigned long long context = 0;
-  int error = driver.context_id(nullptr, &context);
+  int error = driver().context_id(nullptr, &context);
   if (error) {  // this thread has none yet
     error = cudaSetDevice(l.device.id.id);
-    if (!error) error = driver.context_id(nullptr, &context);
+    if (!error) error = driver().context_id(nullptr, &context);
     if (error) return fail_cuda(l.context, error, "making the device current");
   }
   CUfunction function = g_handles.find(kernel, context);
   if (!function) {
-    error = cudaGetFuncBySymbol(&function, kernel);
-    if (error) return fail_cuda(l.context, error, "loading a kernel");
+    if (const ek_status status = load(l, kernel, grid.smem > 0, &function)) return status;
     g_handles.add(kernel, context, function);
   }
 
@@ -103,7 +122,7 @@ ek_status launch_kernel(const Launch& l, const void* kernel, const Grid& grid, v
     a.value.clusterDim.y = 1;
     a.value.clusterDim.z = 1;
   }
-  error = driver.launch(&config, function, params, nullptr);
+  error = driver().launch(&config, function, params, nullptr);
   return error ? fail_cuda(l.context, error, "kernel launch") : EK_STATUS_OK;
 }
 

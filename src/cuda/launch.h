@@ -6,8 +6,6 @@
 #include <cuda_fp16.h>
 #include <cuda_runtime.h>
 
-#include <atomic>
-
 #include "core/error.h"
 #include "dispatch/kernel.h"
 
@@ -41,7 +39,7 @@ constexpr int kSmThreads = 1536;
 struct Grid {
   dim3 blocks;
   dim3 threads;
-  size_t smem = 0;  // dynamic bytes; more than 48 KB needs allow_smem() first
+  size_t smem = 0;  // dynamic bytes; a kernel that takes more than 48 KB has some in every launch
   int cluster = 1;  // blocks of a cluster along x (sm_90 and newer)
 };
 
@@ -56,25 +54,6 @@ ek_status launch(const Launch& l, void (*kernel)(Params...), const Grid& grid, A
     return launch_kernel(l, reinterpret_cast<const void*>(kernel), grid, pointers);
   };
   return with(static_cast<const Params&>(args)...);
-}
-
-// Before the launch of a kernel with more than 48 KB of dynamic shared memory.
-template <class Kernel>
-ek_status allow_smem(const Launch& l, Kernel* kernel, size_t bytes) {
-  const cudaError_t error =
-      cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(bytes));
-  return error == cudaSuccess ? EK_STATUS_OK : fail_cuda(l.context, error, "shared memory of a kernel");
-}
-// The same for one that always takes as much, or (0) up to all that there is: the driver is asked once for each device.
-template <auto kKernel, size_t kBytes = 0>
-ek_status allow_smem(const Launch& l) {
-  static std::atomic<uint64_t> allowed{0};
-  const int id = l.device.id.id;
-  const uint64_t bit = id < 64 ? uint64_t{1} << id : 0;
-  if (allowed.load(std::memory_order_relaxed) & bit) return EK_STATUS_OK;
-  const ek_status status = allow_smem(l, kKernel, kBytes ? kBytes : l.device.smem_per_block);
-  if (status == EK_STATUS_OK) allowed.fetch_or(bit, std::memory_order_relaxed);
-  return status;
 }
 
 // Blocks for `work` items, `per_block` each, as a grid-stride launch: never more than the x limit of a grid.

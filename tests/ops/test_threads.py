@@ -12,31 +12,17 @@ THREADS, STREAMS = 8, 4
 ROUNDS = {"smoke": 1, "ci": 2, "full": 10}
 
 
-def test_threads_and_streams(device, level):
-    specs = list(all_specs().values())
-    prepared = [Prepared(s, s.case(s.combos()[-1], 1024, 0, (16,))) for s in specs]
-    alone = [p.run(device, AUTO) for p in prepared]
-    nbytes, errors = max(p.nbytes for p in prepared), []
+def in_threads(work):
+    """work(t, errors) in all threads at once, and what went wrong."""
+    errors = []
 
-    def work(t):
+    def run(t):
         try:
-            arenas = []
-            for _ in range(STREAMS):
-                stream = einkorn.Stream(device) if device != "cpu" else None
-                arenas.append(Arena(device, nbytes, einkorn.Context(device, stream=stream)))
-            for r in range(ROUNDS[level]):
-                for k in range(0, len(prepared), STREAMS):
-                    batch = [((t * 7 + r + k + s) % len(prepared), arenas[s]) for s in range(STREAMS)]
-                    for i, arena in batch:
-                        arena.upload(prepared[i].block)
-                        prepared[i].call(arena, arena.context)
-                    for i, arena in batch:
-                        if not np.array_equal(arena.download(prepared[i].nbytes), alone[i]):
-                            errors.append(f"thread {t}: {prepared[i].spec.op} gave another result")
+            work(t, errors)
         except BaseException as e:
             errors.append(f"thread {t}: {e!r}")
 
-    threads = [threading.Thread(target=work, args=(t,)) for t in range(THREADS)]
+    threads = [threading.Thread(target=run, args=(t,)) for t in range(THREADS)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -44,20 +30,49 @@ def test_threads_and_streams(device, level):
     assert not errors, "\n".join(errors[:10])
 
 
+def test_threads_and_streams(device, level):
+    specs = list(all_specs().values())
+    prepared = [Prepared(s, s.case(s.combos()[-1], 1024, 0, (16,))) for s in specs]
+    alone = [p.run(device, AUTO) for p in prepared]
+    nbytes = max(p.nbytes for p in prepared)
+
+    def work(t, errors):
+        arenas = []
+        for _ in range(STREAMS):
+            stream = einkorn.Stream(device) if device != "cpu" else None
+            arenas.append(Arena(device, nbytes, einkorn.Context(device, stream=stream)))
+        for r in range(ROUNDS[level]):
+            for k in range(0, len(prepared), STREAMS):
+                batch = [((t * 7 + r + k + s) % len(prepared), arenas[s]) for s in range(STREAMS)]
+                for i, arena in batch:
+                    arena.upload(prepared[i].block)
+                    prepared[i].call(arena, arena.context)
+                for i, arena in batch:
+                    if not np.array_equal(arena.download(prepared[i].nbytes), alone[i]):
+                        errors.append(f"thread {t}: {prepared[i].spec.op} gave another result")
+
+    in_threads(work)
+
+
+def test_threads_with_shapes_of_their_own(device):
+    """Blocks of a CUDA row have as much shared memory as the shape takes: none is launched with another thread's amount."""
+    inputs = [np.arange(m * 64, dtype=np.float32).reshape(m, 64) for m in range(131, 131 + 202 * THREADS, 202)]
+
+    def work(t, errors):
+        x = einkorn.from_numpy(inputs[t], device)
+        results = [einkorn.transpose_2d(x) for _ in range(100)]
+        if not all(np.array_equal(y.numpy(), inputs[t].T) for y in results):
+            errors.append(f"thread {t}: another result")
+
+    in_threads(work)
+
+
 def test_default_contexts_are_per_thread(device):
     """Calls without ctx= from many threads; each thread's context goes away with it."""
     x = np.arange(4096, dtype=np.float32).reshape(4, 1024)
     want = einkorn.silu(einkorn.from_numpy(x, device)).numpy()
     results = []
-
-    def work():
-        results.append(einkorn.silu(einkorn.from_numpy(x, device)).numpy())
-
     for _ in range(4):
-        threads = [threading.Thread(target=work) for _ in range(THREADS)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads(lambda *_: results.append(einkorn.silu(einkorn.from_numpy(x, device)).numpy()))
     assert len(results) == 4 * THREADS
     assert all(np.array_equal(r, want) for r in results)

@@ -14,7 +14,6 @@ ek_status tile_launch(const AttentionCall& c, const Launch& l) {
   const int64_t blocks = sm80_blocks(c, kInfo);
   if (blocks == 0) return EK_STATUS_OK;
   const Grid grid = {static_cast<unsigned>(blocks), Plan::kThreads, Plan::kSmem};
-  if (const ek_status status = allow_smem<attention_cuda_tile<Plan>, Plan::kSmem>(l)) return status;
   return launch(l, attention_cuda_tile<Plan>, grid, c, make_rows<3>(c.lead, {&c.q, &c.y, &c.lse}),
                 cuda_tile_grid(c, kInfo, l.device));
 }

@@ -177,7 +177,6 @@ ek_status decode_core_launch(const AttentionCall& call, const Launch& l) {
   const DecodeCores cores = decode_cores(call, l.device, l.flags & EK_FLAG_BATCH_INVARIANT);
   Grid grid;
   grid.threads = dim3(static_cast<unsigned>(cores.warps * 32)), grid.cluster = cores.parts;
-  if (const ek_status status = allow_smem<&attention_decode_cuda_split<Plan>>(l)) return status;
   for (int64_t b = 0; b < call.batch; b += kSlab) {
     const AttentionCall slab = decode_slab(call, b, call.batch - b < kSlab ? call.batch - b : kSlab);
     const DecodeCoreParams p = decode_core_params(slab, cores, l.flags & EK_FLAG_PDL && l.device.target >= 90);

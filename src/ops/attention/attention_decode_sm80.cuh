@@ -85,7 +85,6 @@ ek_status decode_launch(const AttentionCall& call, const Launch& l) {
   grid.blocks = dim3(static_cast<unsigned>(sizes.split.workers));
   grid.threads = dim3(static_cast<unsigned>(shape.groups * Plan::kSlices * 32));
   grid.smem = shape.groups * Plan::kGroupBytes + Plan::kBlockBytes;
-  if (const ek_status status = allow_smem(l, decode_mma<Plan>, grid.smem)) return status;
   for (int64_t b = 0; b < call.batch; b += sizes.slab)
     if (const ek_status status = launch(l, decode_mma<Plan>, grid, decode_params(call, sizes, b, l))) return status;
   return EK_STATUS_OK;

@@ -13,7 +13,6 @@ ek_status sm80_launch(const AttentionCall& c, const Launch& l) {
       Plan::kD == kInfo.head_dim && Plan::kV == kInfo.v_dim && Plan::kM == kInfo.rows && Plan::kSmem == kInfo.smem, "");
   const int64_t blocks = sm80_blocks(c, kInfo);
   if (blocks == 0) return EK_STATUS_OK;
-  if (const ek_status status = allow_smem(l, attention_sm80<Plan>, Plan::kSmem)) return status;
   return launch(l, attention_sm80<Plan>, {static_cast<unsigned>(blocks), Plan::kThreads, Plan::kSmem}, c,
                 make_rows<3>(c.lead, {&c.q, &c.y, &c.lse}), sm80_grid(c, kInfo, l.device));
 }

@@ -61,7 +61,6 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
       !map_kv(c.k, c.head_dim, &p.k) || !map_kv(c.v, c.v_dim, &p.v))
     return fail(l.context, EK_STATUS_CUDA, "attention_sm90: the driver refused a tensor map");
 
-  if (const ek_status status = allow_smem(l, attention_sm90<Tile>, Tile::kSmemBytes)) return status;
   Grid grid;
   grid.blocks = dim3(static_cast<unsigned>(work < l.device.processors ? work : l.device.processors));
   grid.threads = dim3(Tile::kThreads);

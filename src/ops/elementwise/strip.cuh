@@ -87,7 +87,6 @@ ek_status strip_launch(const Launch& l, const Transpose& t) {
                          p.m = static_cast<int32_t>(t.m);
                          p.strips = strips;
                          const size_t smem = static_cast<size_t>(t.m) * kStripBytes;
-                         if (const ek_status status = allow_smem(l, strip_kernel<E>, smem)) return status;
                          return launch(l, strip_kernel<E>, {strips.count, kStripThreads, smem}, p);
                        });
 }

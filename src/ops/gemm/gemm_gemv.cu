@@ -233,7 +233,6 @@ ek_status run_bulk(const GemmCall& c, const GemvConfig& config, int piece, const
     constexpr int kRows = decltype(rows)::value, kSmall = kRows >= 4 ? kBulkSmall : kBulkLarge;
     auto kernel = columns == 4 ? gemv_bulk<T, kRows, 4, kBulkLarge> : gemv_bulk<T, kRows, 2, kBulkLarge>;
     if (piece == kBulkSmall) kernel = columns == 4 ? gemv_bulk<T, kRows, 4, kSmall> : gemv_bulk<T, kRows, 2, kSmall>;
-    if (const ek_status status = allow_smem(l, kernel, grid.smem)) return status;
     return launch(l, kernel, grid, g);
   });
 }

@@ -265,7 +265,6 @@ __global__ void __launch_bounds__(Plan::kThreads)
 
 template <class Plan>
 ek_status gemm_mma_launch(const GemmCall& call, const Launch& l) {
-  if (const ek_status status = allow_smem<&gemm_mma<Plan>, Plan::kSmem>(l)) return status;
   return gemm_for_each_slab(call, [&](const GemmCall& c) {
     const int tiles_m = static_cast<int>((c.m + Plan::kM - 1) / Plan::kM);
     const int tiles_n = static_cast<int>((c.n + Plan::kN - 1) / Plan::kN);

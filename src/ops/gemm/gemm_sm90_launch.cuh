@@ -58,7 +58,6 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.shares = p.boxes && plan.shares;
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
-  if (const ek_status status = allow_smem<&gemm_sm90<Tile>, Tile::kSmemBytes>(l)) return status;
   Grid grid;
   const int cluster = Tile::kCluster * plan.schedule.split;
   grid.blocks = dim3(plan.schedule.workers * cluster);

@@ -118,7 +118,6 @@ struct NormBackwardKernels {
         grid.threads = dim3(config.threads, config.rows_per_block);
         grid.smem =
             static_cast<size_t>(config.rows_per_block) * config.stages * 2 * 16 * p.vectors;  // the sums take less
-        if (const ek_status status = allow_smem(l, kernel, grid.smem)) return status;
         return launch(l, kernel, grid, p, config.stages);
       };
       if (blocks > 0) {
