@@ -21,7 +21,17 @@ MAKING = ("CMakeLists.txt", "CMakePresets.json", "cmake", "tools/einkorn_gen")
 # family must not go stale because another gained an op, so they are left out.
 SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", "src/cuda", *MAKING)
 # What is compiled or copied into the build folder.
-BUILT = (*MAKING, "include", "src", "schema", "bindings/python", "bench/host.cu", "bench/CMakeLists.txt")
+BUILT = (
+    *MAKING,
+    "include",
+    "src",
+    "schema",
+    "bindings/python",
+    "bench/host.cu",
+    "bench/CMakeLists.txt",
+    "tests/core",
+    "tests/abi",
+)
 ASKED = ("bindings", "tests", "bench/cases")  # what else hashes speak of: what is run, and how
 
 
