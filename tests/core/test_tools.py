@@ -158,6 +158,16 @@ def repository(tree):
     return tree
 
 
+@pytest.mark.parametrize(
+    "path", ["src/ops/small/twice_cpu.cpp", "tests/core/test_select.cpp", "tests/abi/test_threads.c"]
+)
+def test_what_is_compiled_is_built_again(tree, path):
+    before = sources.build_hash(tree)
+    (tree / path).parent.mkdir(parents=True, exist_ok=True)
+    (tree / path).write_text(SPDX + "int changed;\n")
+    assert sources.build_hash(tree) != before
+
+
 def test_a_result_names_the_commit_that_was_built(repository):
     head = git(repository, "rev-parse", "--short=12", "HEAD")
     assert sources.commit(repository) == head

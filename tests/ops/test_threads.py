@@ -54,19 +54,6 @@ def test_threads_and_streams(device, level):
     in_threads(work)
 
 
-def test_threads_with_shapes_of_their_own(device):
-    """Blocks of a CUDA row have as much shared memory as the shape takes: none is launched with another thread's amount."""
-    inputs = [np.arange(m * 64, dtype=np.float32).reshape(m, 64) for m in range(131, 131 + 202 * THREADS, 202)]
-
-    def work(t, errors):
-        x = einkorn.from_numpy(inputs[t], device)
-        results = [einkorn.transpose_2d(x) for _ in range(100)]
-        if not all(np.array_equal(y.numpy(), inputs[t].T) for y in results):
-            errors.append(f"thread {t}: another result")
-
-    in_threads(work)
-
-
 def test_default_contexts_are_per_thread(device):
     """Calls without ctx= from many threads; each thread's context goes away with it."""
     x = np.arange(4096, dtype=np.float32).reshape(4, 1024)
