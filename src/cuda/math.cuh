@@ -1,26 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
-// The math backends of the activation formulas on CUDA: one accurate to a few f32 ulp, and a lean one for 16-bit
-// tensors. cdf is the normal distribution, with all its digits in the lower tail; `density` becomes exp(-x^2 / 2).
+// The math backends of the activation formulas on CUDA: a lean one for 16-bit tensors, and one accurate to a few f32
+// ulp. cdf is the normal distribution, with all its digits in the lower tail; `density` becomes exp(-x^2 / 2).
 #pragma once
 
 #include <type_traits>
 
 namespace ek {
-
-// For f32 tensors.
-struct CudaMath {
-  // exp(-|x|) never overflows, and small results keep their digits. __fdividef is 2 ulp for denominators below 2^126.
-  static __device__ __forceinline__ float sigmoid(float x) {
-    const float e = expf(-fabsf(x));
-    return __fdividef(x < 0.f ? e : 1.f, 1.f + e);
-  }
-  static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
-  static __device__ __forceinline__ float cdf(float x) { return normcdff(x); }
-  static __device__ __forceinline__ float cdf(float x, float& density) {
-    density = expf(-0.5f * x * x);
-    return normcdff(x);
-  }
-};
 
 // For f16 and bf16 tensors, whose rounding error is 2^-12 or more: at 4 TB/s an H200 has about 30 instruction slots for
 // each 16-bit element of a unary op, conversions included, and expf with erff would take more. Relative errors (found
@@ -64,6 +49,44 @@ struct CudaMathFast {
     p = p * t + 1.369333804e-01f;
     p = p * t + 1.185788574e-01f;
     p = p * t + 1.229305909e-01f;
+    const float tail = p * t * density;
+    return x < 0.f ? tail : 1.f - tail;
+  }
+  static __device__ __forceinline__ float cdf(float x) {
+    float density;
+    return cdf(x, density);
+  }
+};
+
+// For f32 tensors.
+struct CudaMath {
+  // exp(-|x|) never overflows, and small results keep their digits. __fdividef is 2 ulp for denominators below 2^126.
+  static __device__ __forceinline__ float sigmoid(float x) {
+    const float e = expf(-fabsf(x));
+    return __fdividef(x < 0.f ? e : 1.f, 1.f + e);
+  }
+  static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
+  // The tail beyond |x| is exp(-x^2 / 2) t p(t) with t = 1 / (1 + |x| / 4), p a minimax fit for |x| <= 14.5: 4 ulp of the tail.
+  // The rounding of x^2 would be a factor of the exponential, and that of t nearly as much. A third of normcdff's time.
+  static __device__ __forceinline__ float cdf(float x, float& density) {
+    float size = fabsf(x);
+    size = size > 15.f ? 15.f : size;  // where the tail is 0; NaN stays
+    const float quarter = 0.25f * size;
+    float t = CudaMathFast::reciprocal(1.f + quarter);
+    t = fmaf(t, fmaf(-quarter, t, 1.f - t), t);
+    float p = 1.689239591e-02f;
+    p = fmaf(p, t, -6.453712285e-02f);
+    p = fmaf(p, t, 5.587935820e-02f);
+    p = fmaf(p, t, 2.261105739e-02f);
+    p = fmaf(p, t, 1.773458347e-02f);
+    p = fmaf(p, t, 8.385130018e-02f);
+    p = fmaf(p, t, 7.301277667e-02f);
+    p = fmaf(p, t, 9.528786689e-02f);
+    p = fmaf(p, t, 9.952145815e-02f);
+    p = fmaf(p, t, 9.974633157e-02f);
+    const float square = size * size, lost = fmaf(size, size, -square);
+    density = expf(-0.5f * square);
+    density = fmaf(-0.5f * lost, density, density);
     const float tail = p * t * density;
     return x < 0.f ? tail : 1.f - tail;
   }

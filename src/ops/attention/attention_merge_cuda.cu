@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_merge on CUDA: a warp for each row. Weights exp(lse - largest) are found again for every 32 columns: there are
-// few states, and their lse is in L1 by then. A state whose lse is -inf is not read. f32.
+// attention_merge on CUDA, in f32. A state whose lse is -inf is not read.
+// _vec: a thread for 16 bytes of x, which finds the weights exp(lse - largest) itself: there are few states, and their lse is in
+// L1 for all but the first thread of a row. The other row takes any alignment: a warp for each row.
 #include "cuda/pdl.cuh"
 #include "cuda/reduce.cuh"
+#include "cuda/rows.cuh"
 #include "cuda/vec.cuh"
 #include "dispatch/ops_gen.h"
 
@@ -10,11 +12,106 @@ namespace ek {
 
 namespace {
 
-constexpr int kWarps = 4;
+constexpr int kWarps = 4, kThreads = 256;
 
 struct MaxOf {
   __device__ __forceinline__ float operator()(float a, float b) const { return a > b ? a : b; }
 };
+
+// ---- vectors ----------------------------------------------------------------------------------------------------------
+
+constexpr int kStatesAtOnce = 4;  // on the way
+
+template <class T, class D>
+struct MergeParams {
+  const T* x;
+  const float* lse;
+  D* y;
+  float* lse_out;  // or null
+  int64_t states, x_step, lse_step;
+  RowItems<4> items;  // vectors; rows of x, lse, y, lse_out
+};
+
+template <class T, class D>
+__global__ void __launch_bounds__(kThreads) merge_vec_kernel(const __grid_constant__ MergeParams<T, D> p) {
+  constexpr int V = kVec<T>;
+  const uint32_t item = blockIdx.x * kThreads + threadIdx.x;
+  pdl_wait();
+  pdl_launch();
+  if (item >= p.items.count) return;
+  int64_t at[4];
+  const int64_t vector = p.items.locate(item, at);
+  const T* x = p.x + at[0] + vector * V;
+  const float* lse = p.lse + at[1];
+
+  // The largest lse, and the sum of all weights
+  float most = -INFINITY, total = 0.f;
+#pragma unroll 4
+  for (int64_t s = 0; s < p.states; ++s) most = MaxOf()(lse[s * p.lse_step], most);
+  const float base = most == -INFINITY ? 0.f : most;
+#pragma unroll 4
+  for (int64_t s = 0; s < p.states; ++s) total += expf(lse[s * p.lse_step] - base);
+  const float inverse = total == 0.f ? 0.f : 1.f / total;
+
+  float sum[V] = {};
+  for (int64_t first = 0; first < p.states; first += kStatesAtOnce) {
+    float weight[kStatesAtOnce];
+    Vec<uint32_t, 4> raw[kStatesAtOnce];
+#pragma unroll
+    for (int i = 0; i < kStatesAtOnce; ++i) {
+      const int64_t s = first + i;
+      const float value = s < p.states ? lse[s * p.lse_step] : -INFINITY;
+      raw[i] = {};
+      if (value != -INFINITY) raw[i] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + s * p.x_step));
+      weight[i] = expf(value - base) * inverse;
+    }
+#pragma unroll
+    for (int i = 0; i < kStatesAtOnce; ++i) {
+      float f[V];
+      unpack(*reinterpret_cast<const Vec<T, V>*>(&raw[i]), f);
+#pragma unroll
+      for (int j = 0; j < V; ++j) sum[j] = fmaf(weight[i], f[j], sum[j]);
+    }
+  }
+  store_vec(p.y + at[2] + vector * V, pack<D, V>(sum));
+  if (p.lse_out && p.items.first + vector == 0) p.lse_out[at[3]] = total == 0.f ? -INFINITY : most + logf(total);
+}
+
+const char* why_not_vec(const AttentionMergeArgs& a, const Device&) {
+  const int vector = 16 / dtype_bytes(a.T);
+  if (a.dim == 0) return "dim is 0";
+  if (a.dim % vector || !rows_aligned(a.x, a.lead + 1, 16)) return "rows of x are not multiples of 16 bytes";
+  if (!rows_aligned(a.y, a.lead, vector * dtype_bytes(a.D))) return "a row of y does not start where a vector may";
+  return nullptr;
+}
+
+template <class T, class D>
+ek_status merge_vec(const AttentionMergeArgs& a, const Launch& l) {
+  constexpr int V = kVec<T>;
+  const Rows<4> rows = make_rows<4>(a.lead, {&a.x, &a.lse, &a.y, &a.lse_out});
+  const int64_t step[4] = {V, 0, V, 0};
+  return for_each_slab(rows, a.dim / V, step, [&](const RowItems<4>& items, const int64_t (&at)[4]) {
+    MergeParams<T, D> p;
+    p.x = a.x.ptr<const T>() + at[0];
+    p.lse = a.lse.ptr<const float>() + at[1];
+    p.y = a.y.ptr<D>() + at[2];
+    p.lse_out = a.lse_out ? a.lse_out.ptr<float>() + at[3] : nullptr;
+    p.states = a.states;
+    p.x_step = a.x.stride[a.lead];
+    p.lse_step = a.lse.stride[a.lead];
+    p.items = items;
+    return launch(l, merge_vec_kernel<T, D>, {grid_blocks(items.count, kThreads), kThreads}, p);
+  });
+}
+
+ek_status attention_merge_cuda_vec(const AttentionMergeArgs& a, const Launch& l) {
+  return with_float(a.D, [&](auto out) {
+    using D = typename decltype(out)::type;
+    return a.T == EK_DTYPE_F32 ? merge_vec<float, D>(a, l) : merge_vec<D, D>(a, l);
+  });
+}
+
+// ---- any alignment ----------------------------------------------------------------------------------------------------
 
 // rows: of y, x, lse, lse_out.
 template <class T, class D>
@@ -37,7 +134,7 @@ __global__ void __launch_bounds__(kWarps * 32)
     for (int64_t s = lane; s < a.states; s += 32) total += expf(lse[s * lse_step] - base);
     total = warp_reduce(total, Sum());
     const float inverse = total == 0.f ? 0.f : 1.f / total;
-    // The weighted sum, 32 columns at a time
+    // The weighted sum, 32 columns at a time; weights are found again for each
     for (int64_t d = lane; d < a.dim; d += 32) {
       float y = 0.f;
       for (int64_t s = 0; s < a.states; ++s) {
@@ -64,6 +161,7 @@ ek_status attention_merge_cuda(const AttentionMergeArgs& a, const Launch& l) {
 }  // namespace
 
 const Kernel<AttentionMergeArgs> kAttentionMergeCuda[] = {
+    {"attention_merge_cuda_vec", sm(75), why_not_vec, attention_merge_cuda_vec},
     {"attention_merge_cuda", sm(75), nullptr, attention_merge_cuda},
     {},
 };
