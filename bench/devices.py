@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants take turns, round by round."""
 
-import random
 import statistics
 import subprocess
 import time
@@ -10,8 +9,18 @@ from bench.arrays import NumpyArrays, TorchArrays
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
 ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
-LEAST_ROUNDS = 11  # the clock of a hot board wanders by several percent from round to round
+LEAST_ROUNDS = 20  # the clock of a hot board wanders by several percent from round to round
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
+
+
+def orders(variants, rounds):
+    """The variants in another order for each round, every one of them after every other equally often, in as many rounds as
+    there are variants or in twice as many (a Williams design): what one draws lowers the clock of the one after it."""
+    n = len(variants)
+    zigzag = [i // 2 if i % 2 == 0 else n - 1 - i // 2 for i in range(n)]
+    for r in range(rounds):
+        order = [variants[(i + r) % n] for i in zigzag]
+        yield order if r // n % 2 == 0 else order[::-1]
 
 
 class Variant:
@@ -131,10 +140,8 @@ class CudaDevice:
         events = []
         # A product that takes milliseconds needs no more rounds, and the lease of a machine is short.
         least = self.rounds if chained else max(round(ROUNDS_US / (count * guess)), LEAST_ROUNDS)
-        rounds = min(self.rounds, least)
-        for r in range(rounds):
-            # Another order each time: what a variant draws lowers the clock of the one after it.
-            for variant in random.Random(r).sample(variants, len(variants)):
+        for order in orders(variants, min(self.rounds, least)):
+            for variant in order:
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
                 for _ in range(repeats):
@@ -200,8 +207,8 @@ class CpuDevice:
     def measure(self, variants, case):
         for variant in variants:
             variant.calls[0]()
-        for r in range(self.rounds):
-            for variant in variants if r % 2 == 0 else variants[::-1]:
+        for order in orders(variants, self.rounds):
+            for variant in order:
                 start = time.perf_counter()
                 count = 0
                 while count < 3 or time.perf_counter() - start < 1e-3:

@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import attention_bars, attention_timeline, bars, cases, reference, report, routes  # noqa: E402
+from bench import attention_bars, attention_timeline, bars, cases, devices, reference, report, routes  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -336,6 +336,14 @@ def test_a_line_of_cases_expands():
     (case,) = [c for c in gemm if c.label == "4096x4096x4096 tn"]
     tensors = {t.name: t for t in case.op.tensors}
     assert case.by_columns(tensors["a"]) and not case.by_columns(tensors["b"]) and not case.by_columns(tensors["d"])
+
+
+@pytest.mark.parametrize("n, rounds", [(1, 3), (2, 2), (4, 4), (5, 10), (9, 18)])
+def test_every_variant_follows_every_other(n, rounds):
+    found = [list(order) for order in devices.orders(list(range(n)), rounds)]
+    assert len(found) == rounds and all(sorted(order) == list(range(n)) for order in found)
+    pairs = [pair for order in found for pair in zip(order, order[1:], strict=False)]
+    assert all(pairs.count((a, b)) == rounds // n for a in range(n) for b in range(n) if a != b)
 
 
 def test_samples_of_a_product():
