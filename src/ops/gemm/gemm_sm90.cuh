@@ -68,6 +68,9 @@ struct GemmSm90Tile {
   static constexpr bool kShares = kPingpong && !kPlain && !kFew && kChunks % 2 == 0 && !kOverlap;
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
+  // c of a block's last tile: chunks that have no buffer go to the ring, which nobody fills any more.
+  static constexpr int kRest = kPlain || kPingpong || kFew ? 0 : kChunks - kBuffers;  // of a warpgroup
+  static_assert(2 * kRest * kChunkBytes <= kStages * kStageBytes, "");
   static_assert(kStages >= 3, "too little shared memory for a ring");
   static_assert(!kOverlap || kAcross % 2 == 0, "chunks that overlap are stored together");
   static_assert(kStages * kStageBytes >= (kTurned                                    ? kGemmSwapRingBytes
@@ -141,7 +144,7 @@ struct GemmSmem {
   uint64_t* room;     // split: the ring of the cluster's first block is free
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
   uint32_t* told;     // pieces: whether this block is the last, for each warpgroup
-  uint64_t* c_full;   // c is in a chunk's buffer, kBuffers for each warpgroup
+  uint64_t* c_full;   // c is in a chunk's place, kChunks for each warpgroup
   char* bias;         // of a warpgroup's part of a tile, for each warpgroup
   __device__ explicit GemmSmem(char* raw) {
     ring = raw;
@@ -153,7 +156,7 @@ struct GemmSmem {
     told = reinterpret_cast<uint32_t*>(arrived + 2);
     c_full = arrived + 3;
     bias = reinterpret_cast<char*>(full) + Tile::kBarrierBytes;
-    static_assert((2 * Tile::kMaxStages + 4 + 2 * Tile::kBuffers) * 8 <= Tile::kBarrierBytes, "");
+    static_assert((2 * Tile::kMaxStages + 4 + 2 * Tile::kChunks) * 8 <= Tile::kBarrierBytes, "");
   }
 };
 
@@ -168,6 +171,9 @@ struct GemmOrigin {
     batch = t.batch;
   }
 };
+
+template <class Tile>
+class GemmSm90Epilogue;
 
 // Producer: a warp walks the work and keeps one operand's half of the ring full. Two of them, since what one thread does for
 // a load takes about as long as the SM takes to bring it in. kRows: that of the tile's rows, else that of its columns.
@@ -194,6 +200,7 @@ class GemmProducer {
   }
 
   __device__ __forceinline__ void run() {
+    [[maybe_unused]] bool rest = more_;
     while (more_) {
       GemmWork next;
       more_ = walk_.next(p_.schedule, &next);
@@ -210,12 +217,28 @@ class GemmProducer {
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
     pdl_launch();  // where the ring took all of it
-    // The others of the cluster still report here that they are done with what they got; this one must not end before.
-    if (Tile::kCluster > 1)
+    // The others of the cluster still report here that they are done with what they got; this one must not end before. And
+    // then the ring is free.
+    if (Tile::kRest > 0) rest = rest && kRows && GemmSm90Epilogue<Tile>::rest_in_ring(p_, work_);
+    if (Tile::kCluster > 1 || (Tile::kRest > 0 && rest))
       for (int i = 0; i < ring_.stages; ++i, ring_.next()) mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
+    if constexpr (Tile::kRest > 0)
+      if (rest) ask_rest();
   }
 
  private:
+  // c's later chunks of the last tile.
+  __device__ __forceinline__ void ask_rest() const {
+    using Epilogue = GemmSm90Epilogue<Tile>;
+#pragma unroll 1
+    for (int i = 0; i < 2 * Tile::kRest; ++i) {
+      const int wg = i % 2, chunk = Tile::kBuffers + i / 2;
+      const int3 at = Epilogue::chunk_at(Epilogue::row_of(at_, wg), Epilogue::col_of(at_, wg), at_.batch, chunk);
+      if (elect_one())
+        Epilogue::ask(p_, &smem_.c_full[Tile::kChunks * wg + chunk], Epilogue::rest_at(smem_, wg, chunk), at);
+    }
+  }
+
   // The i-th k block of the piece.
   __device__ __forceinline__ void load(int i, int stage) {
     const int k = (work_.k_begin + i * work_.k_step) * kTileK;
@@ -353,7 +376,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
     mbarrier_init(smem.room, 2);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
-    for (int i = 0; i < 2 * Tile::kBuffers && !Tile::kPlain; ++i) mbarrier_init(&smem.c_full[i], 1);
+    for (int i = 0; i < 2 * Tile::kChunks && !Tile::kPlain; ++i) mbarrier_init(&smem.c_full[i], 1);
     mbarrier_fence();
   }
   __syncwarp();
@@ -382,12 +405,12 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
       const int k_blocks = work.k_count;
       const bool shared = Tile::kShares && p.shares && !more;
       if (Tile::kPingpong && turn % 2 != wg) {
-        if (shared) epilogue.begin(work, GemmChunks::kSecondHalf);
+        if (shared) epilogue.begin(work, GemmChunks::kSecondHalf, true);
         ring.skip(k_blocks);
         continue;
       }
       float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
-      epilogue.begin(work, shared ? GemmChunks::kFirstHalf : GemmChunks::kAll);
+      epilogue.begin(work, shared ? GemmChunks::kFirstHalf : GemmChunks::kAll, !more);
       if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
       gemm_multiply<Tile>(
           smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },

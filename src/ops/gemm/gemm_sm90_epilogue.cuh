@@ -41,14 +41,42 @@ class GemmSm90Epilogue {
         worker_(worker),
         staging_(smem.staging + wg * Tile::kStagingBytes) {}
 
-  // Before the product: where the result will go.
-  __device__ __forceinline__ void begin(const GemmWork& work, GemmChunks chunks) {
+  // Where a warpgroup's part of a tile begins.
+  static __device__ __forceinline__ int row_of(const GemmOrigin<Tile>& at, int wg) {
+    return at.row + (Tile::kGroups == GemmGroups::kRows ? wg * Tile::kWgRows : 0);
+  }
+  static __device__ __forceinline__ int col_of(const GemmOrigin<Tile>& at, int wg) {
+    return at.col + (Tile::kGroups == GemmGroups::kCols ? wg * kCols : 0);
+  }
+  // The first column and row of a part's chunk t in the caller's d, and the batch.
+  static __device__ __forceinline__ int3 chunk_at(int row, int col, int batch, int t) {
+    const int part = kParts == 1 ? 0 : t / kAcross;
+    const int down = row + part * 64, across = col + first_col<kChunkCols>(t - part * kAcross);
+    return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
+  }
+  // A chunk of c, to where nobody reads. By one thread.
+  static __device__ __forceinline__ void ask(const GemmSm90Params& p, uint64_t* full, char* to, int3 at) {
+    mbarrier_expect(full, Tile::kChunkBytes);
+    tma_load(to, &p.c, at.x, at.y, at.z * p.c_batch, full);
+  }
+  // Whether the last tile of a block, this work, has c's later chunks in the ring.
+  static __device__ __forceinline__ bool rest_in_ring(const GemmSm90Params& p, const GemmWork& last) {
+    return Tile::kRest > 0 && p.boxes && p.out.c.data && last.k_count == p.schedule.k_blocks;
+  }
+
+  static __device__ __forceinline__ char* rest_at(const GemmSmem<Tile>& smem, int wg, int t) {
+    return smem.ring + (2 * (t - Tile::kBuffers) + wg) * Tile::kChunkBytes;
+  }
+
+  // Before the product: where the result will go. last: it is the block's last tile.
+  __device__ __forceinline__ void begin(const GemmWork& work, GemmChunks chunks, bool last) {
     const GemmOrigin<Tile> at(p_.schedule, work.tile, place_);
-    row_ = at.row + (Tile::kGroups == GemmGroups::kRows ? wg_ * Tile::kWgRows : 0);
-    col_ = at.col + (Tile::kGroups == GemmGroups::kCols ? wg_ * kCols : 0);
+    row_ = row_of(at, wg_);
+    col_ = col_of(at, wg_);
     batch_ = at.batch;
     whole_ = work.k_count == p_.schedule.k_blocks;
     asked_ = false;
+    rest_ = last && rest_in_ring(p_, work);
     if constexpr (Tile::kShares) {
       first_ = chunks == GemmChunks::kSecondHalf ? kChunks / 2 : 0;
       last_ = chunks == GemmChunks::kFirstHalf ? kChunks / 2 : kChunks;
@@ -235,8 +263,14 @@ class GemmSm90Epilogue {
 
   __device__ __forceinline__ int first() const { return Tile::kShares ? first_ : 0; }
   __device__ __forceinline__ int last() const { return Tile::kShares ? last_ : kChunks; }
-  static __device__ __forceinline__ int turn_of(int t) { return kBuffers == kChunks ? t : t % kBuffers; }
-  __device__ __forceinline__ char* buffer(int t) const { return staging_ + turn_of(t) * Tile::kChunkBytes; }
+  __device__ __forceinline__ int turn_of(int t) const {
+    return kBuffers == kChunks || (Tile::kRest > 0 && rest_) ? t : t % kBuffers;
+  }
+  // A chunk's place: one of the buffers in turn, or, for c's later chunks of the last tile, where the producer put it.
+  __device__ __forceinline__ char* buffer(int t) const {
+    if (Tile::kRest > 0 && t >= kBuffers && rest_) return rest_at(smem_, wg_, t);
+    return staging_ + turn_of(t) * Tile::kChunkBytes;
+  }
   // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
   template <int kWide>
   static __device__ __forceinline__ int staged_at(int row, int c8) {
@@ -266,12 +300,10 @@ class GemmSm90Epilogue {
   }
   // Chunks of plain results are unrolled, and the compiler knows what is the same in all threads of a warp.
   static __device__ __forceinline__ int in_warp(int x) { return Tile::kPlain ? x : warp_uniform(x); }
-  // The first column and row of chunk t in the caller's d, and the batch. For whole warps.
+  // For whole warps.
   __device__ __forceinline__ int3 chunk_at(int t) const {
-    const int part = kParts == 1 ? 0 : t / kAcross;
-    const int down = in_warp(row_ + part * 64), across = in_warp(col_ + first_col<kChunkCols>(t - part * kAcross));
-    const int batch = in_warp(batch_);
-    return Tile::kTurned ? make_int3(down, across, batch) : make_int3(across, down, batch);
+    const int3 at = chunk_at(row_, col_, batch_, t);
+    return make_int3(in_warp(at.x), in_warp(at.y), in_warp(at.z));
   }
   // Where the 16 columns of 16 rows of a chunk that a warp holds lie in its buffer, this lane's part of the matrices: columns
   // from 8 j on. Turned: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
@@ -311,10 +343,7 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void ask(int t) const {
     const int3 at = chunk_at(t);
     const int turn = in_warp(turn_of(t));
-    if (!elect_one()) return;
-    uint64_t* const full = &smem_.c_full[kBuffers * wg_ + turn];
-    mbarrier_expect(full, Tile::kChunkBytes);
-    tma_load(staging_ + turn * Tile::kChunkBytes, &p_.c, at.x, at.y, at.z * p_.c_batch, full);
+    if (elect_one()) ask(p_, &smem_.c_full[kChunks * wg_ + turn], staging_ + turn * Tile::kChunkBytes, at);
   }
   __device__ __forceinline__ void ask_first() {
     asked_ = true;
@@ -327,7 +356,7 @@ class GemmSm90Epilogue {
   }
   // In the place of a group that has just been stored.
   __device__ __forceinline__ void ask_next(int first) const {
-    if (kBuffers == kChunks || first + kBuffers >= last() || warp_ != 0) return;
+    if (kBuffers == kChunks || rest_ || first + kBuffers >= last() || warp_ != 0) return;
     if (elect_one()) tma_store_wait_read();
     __syncwarp();
 #pragma unroll 1
@@ -371,11 +400,11 @@ class GemmSm90Epilogue {
     const bool with_c = p_.out.c.data;
     const float beta = p_.out.epilogue.beta;
     const int turn = turn_of(t);
-    const uint32_t to = smem_address(staging_ + turn * Tile::kChunkBytes);
+    const uint32_t to = smem_address(buffer(t));
     if (!with_c) {
       begin_chunk(t);
     } else {
-      mbarrier_wait(&smem_.c_full[kBuffers * wg_ + turn], c_phase_ >> turn & 1);
+      mbarrier_wait(&smem_.c_full[kChunks * wg_ + turn], c_phase_ >> turn & 1);
       c_phase_ ^= 1 << turn;
       uint32_t c[kChunkCols / 16][4];
 #pragma unroll
@@ -540,6 +569,7 @@ class GemmSm90Epilogue {
   int row_, col_, batch_;
   int first_ = 0, last_;  // chunks that this warpgroup stores, where tiles are shared
   bool whole_, asked_;    // all of k is this block's; c's first chunks are on their way
+  bool rest_ = false;     // c's later chunks come to the ring
   uint32_t c_phase_ = 0;  // of c_full, a bit each
 };
 
