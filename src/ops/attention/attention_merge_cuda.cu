@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_merge on CUDA, in f32. A state whose lse is -inf is not read.
-// _vec: a thread for 16 bytes of x, which finds the weights exp(lse - largest) itself: there are few states, and their lse is in
-// L1 for all but the first thread of a row. The other row takes any alignment: a warp for each row.
+// attention_merge on CUDA, in f32. What a state holds whose lse is -inf does not count, be it NaN.
+// _vec: a thread for 16 bytes of x, which finds the weights exp(lse - largest) itself: the loads of a state's lse and x are on the
+// way together, as one is not needed to ask for the other. The other row takes any alignment: a warp for each row.
 #include "cuda/pdl.cuh"
 #include "cuda/reduce.cuh"
 #include "cuda/rows.cuh"
@@ -20,8 +20,6 @@ struct MaxOf {
 
 // ---- vectors ----------------------------------------------------------------------------------------------------------
 
-constexpr int kStatesAtOnce = 4;  // on the way
-
 template <class T, class D>
 struct MergeParams {
   const T* x;
@@ -32,7 +30,8 @@ struct MergeParams {
   RowItems<4> items;  // vectors; rows of x, lse, y, lse_out
 };
 
-template <class T, class D>
+// kTogether states at once; sum and total are relative to exp(most), the largest lse so far.
+template <class T, class D, int kTogether>
 __global__ void __launch_bounds__(kThreads) merge_vec_kernel(const __grid_constant__ MergeParams<T, D> p) {
   constexpr int V = kVec<T>;
   const uint32_t item = blockIdx.x * kThreads + threadIdx.x;
@@ -44,35 +43,38 @@ __global__ void __launch_bounds__(kThreads) merge_vec_kernel(const __grid_consta
   const T* x = p.x + at[0] + vector * V;
   const float* lse = p.lse + at[1];
 
-  // The largest lse, and the sum of all weights
-  float most = -INFINITY, total = 0.f;
-#pragma unroll 4
-  for (int64_t s = 0; s < p.states; ++s) most = MaxOf()(lse[s * p.lse_step], most);
-  const float base = most == -INFINITY ? 0.f : most;
-#pragma unroll 4
-  for (int64_t s = 0; s < p.states; ++s) total += expf(lse[s * p.lse_step] - base);
-  const float inverse = total == 0.f ? 0.f : 1.f / total;
-
-  float sum[V] = {};
-  for (int64_t first = 0; first < p.states; first += kStatesAtOnce) {
-    float weight[kStatesAtOnce];
-    Vec<uint32_t, 4> raw[kStatesAtOnce];
+  float sum[V] = {}, most = -INFINITY, total = 0.f;
+  for (int64_t first = 0; first < p.states; first += kTogether) {
+    float weight[kTogether];
+    Vec<uint32_t, 4> raw[kTogether];
 #pragma unroll
-    for (int i = 0; i < kStatesAtOnce; ++i) {
-      const int64_t s = first + i;
-      const float value = s < p.states ? lse[s * p.lse_step] : -INFINITY;
+    for (int i = 0; i < kTogether; ++i) {
+      const bool there = first + i < p.states;
+      weight[i] = there ? lse[(first + i) * p.lse_step] : -INFINITY;
       raw[i] = {};
-      if (value != -INFINITY) raw[i] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + s * p.x_step));
-      weight[i] = expf(value - base) * inverse;
+      if (there) raw[i] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + (first + i) * p.x_step));
     }
+    const float before = most;
 #pragma unroll
-    for (int i = 0; i < kStatesAtOnce; ++i) {
+    for (int i = 0; i < kTogether; ++i) most = MaxOf()(weight[i], most);
+    const float base = most == -INFINITY ? 0.f : most, scale = before == -INFINITY ? 0.f : expf(before - base);
+    total *= scale;
+#pragma unroll
+    for (int j = 0; j < V; ++j) sum[j] *= scale;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
+      const bool counts = weight[i] != -INFINITY;
+      weight[i] = expf(weight[i] - base);
+      total += weight[i];
       float f[V];
       unpack(*reinterpret_cast<const Vec<T, V>*>(&raw[i]), f);
 #pragma unroll
-      for (int j = 0; j < V; ++j) sum[j] = fmaf(weight[i], f[j], sum[j]);
+      for (int j = 0; j < V; ++j) sum[j] = fmaf(weight[i], counts ? f[j] : 0.f, sum[j]);
     }
   }
+  const float inverse = total == 0.f ? 0.f : 1.f / total;
+#pragma unroll
+  for (int j = 0; j < V; ++j) sum[j] *= inverse;
   store_vec(p.y + at[2] + vector * V, pack<D, V>(sum));
   if (p.lse_out && p.items.first + vector == 0) p.lse_out[at[3]] = total == 0.f ? -INFINITY : most + logf(total);
 }
@@ -100,7 +102,9 @@ ek_status merge_vec(const AttentionMergeArgs& a, const Launch& l) {
     p.x_step = a.x.stride[a.lead];
     p.lse_step = a.lse.stride[a.lead];
     p.items = items;
-    return launch(l, merge_vec_kernel<T, D>, {grid_blocks(items.count, kThreads), kThreads}, p);
+    const Grid grid = {grid_blocks(items.count, kThreads), kThreads};
+    return a.states <= 2 ? launch(l, merge_vec_kernel<T, D, 2>, grid, p)
+                         : launch(l, merge_vec_kernel<T, D, 8>, grid, p);
   });
 }
 

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 // Products on CUDA cores: takes every call, with f32 multiplied exactly. k is added one by one in every tile, so that a
-// row's bits depend on nothing but the row. 128 x 128 tiles with 8 x 8 sums to a thread; 32 x 64 for few rows. f32 along k:
-// gemm_simt_k.cuh.
+// row's bits depend on nothing but the row. 128 x 128 tiles with 8 x 8 sums to a thread; 32 x 64 for few rows. Aligned
+// f32: gemm_simt_f32.cuh.
 #include "cuda/pdl.cuh"
 #include "ops/gemm/gemm_rows.h"
-#include "ops/gemm/gemm_simt_k.cuh"
+#include "ops/gemm/gemm_simt_f32.cuh"
 
 namespace ek {
 
@@ -171,31 +171,35 @@ Walk walk_of_a(const GemmCall& c) { return walk_of(c.a, c.a.col, c.a.row, c.batc
 Walk walk_of_b(const GemmCall& c) { return walk_of(c.b, c.b.row, c.b.col, c.batch, c.in); }
 
 // go(slab, grid, tiles of m) launches.
-template <class Plan, class F>
-ek_status run_plan(const GemmCall& call, F&& go) {
+template <class F>
+ek_status run_tiles(const GemmCall& call, int tile_m, int tile_n, int threads, F&& go) {
   const auto run_slab = [&](const GemmCall& c) {
     Grid grid;
-    grid.blocks = dim3(static_cast<unsigned>(gemm_tiles(c, Plan::kM, Plan::kN)), static_cast<unsigned>(c.batch));
-    grid.threads = dim3(Plan::kThreads);
-    return go(c, grid, (c.m + Plan::kM - 1) / Plan::kM);
+    grid.blocks = dim3(static_cast<unsigned>(gemm_tiles(c, tile_m, tile_n)), static_cast<unsigned>(c.batch));
+    grid.threads = dim3(threads);
+    return go(c, grid, (c.m + tile_m - 1) / tile_m);
   };
-  return gemm_for_each_part(call, Plan::kM, Plan::kN,
+  return gemm_for_each_part(call, tile_m, tile_n,
                             [&](const GemmCall& part) { return gemm_for_each_slab(part, run_slab); });
 }
 
 template <class Plan>
 ek_status run_any(const GemmCall& call, const Launch& l) {
   const Walk a = walk_of_a(call), b = walk_of_b(call);
-  return run_plan<Plan>(call, [&](const GemmCall& c, const Grid& grid, int64_t tiles_m) {
+  return run_tiles(call, Plan::kM, Plan::kN, Plan::kThreads, [&](const GemmCall& c, const Grid& grid, int64_t tiles_m) {
     return launch(l, gemm_simt<Plan>, grid, gemm_params_of(c), tiles_m, a, b);
   });
 }
 
-ek_status run_along_k(const GemmCall& call, const Launch& l) {
-  return run_plan<SimtKPlan>(call, [&](const GemmCall& c, Grid grid, int64_t tiles_m) {
-    grid.smem = SimtKPlan::kSmem;
-    return launch(l, gemm_simt_k<SimtKPlan>, grid, gemm_params_of(c), tiles_m);
-  });
+ek_status run_f32(const GemmCall& call, const Launch& l, bool along_k_a, bool along_k_b) {
+  using Tile = SimtF32Tile;
+  const auto kernel = along_k_a   ? along_k_b ? gemm_simt_f32<false, true, true> : gemm_simt_f32<true, false, true>
+                      : along_k_b ? gemm_simt_f32<false, false, true>
+                                  : gemm_simt_f32<false, false, false>;
+  return run_tiles(call, Tile::kRows, Tile::kRows, Tile::kThreads,
+                   [&](const GemmCall& c, const Grid& grid, int64_t tiles_m) {
+                     return launch(l, kernel, grid, gemm_params_of(c), tiles_m);
+                   });
 }
 
 const char* why_not(const GemmCall&, const Device&) { return nullptr; }
@@ -205,8 +209,8 @@ ek_status run(const GemmCall& call, const Launch& l) {
   const int64_t large = call.batch * ((call.m + 127) / 128) * ((call.n + 127) / 128);
   const bool small = call.m <= 64 || call.n <= 64 || large < l.device.processors;
   const Walk a = walk_of_a(call), b = walk_of_b(call);
-  if (!small && call.in == EK_DTYPE_F32 && a.along_k && a.wide && b.along_k && b.wide && l.device.target >= 80)
-    return run_along_k(call, l);
+  if (!small && call.in == EK_DTYPE_F32 && a.wide && b.wide && l.device.target >= 80)
+    return run_f32(call, l, a.along_k, b.along_k);
   return with_float(call.in, [&](auto type) {
     using T = typename decltype(type)::type;
     return small ? run_any<SimtPlan<T, 32, 64, 1, 1>>(call, l) : run_any<SimtPlan<T, 128, 128, 2, 2>>(call, l);
