@@ -22,6 +22,9 @@ struct Math {
     return (x < 0.f ? t : 1.f) / (1.f + t);
   }
 
+  static constexpr float kSigmoidScale = 1.f;
+  static EK_INLINE float sigmoid_scaled(float x) { return sigmoid(x); }
+
   // e / (e + 2) with e = exp(2 |x|) - 1, built so that no digit is lost near 0.
   static EK_INLINE float tanh(float x) {
     float a = __builtin_fabsf(x);

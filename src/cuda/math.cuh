@@ -24,7 +24,9 @@ struct CudaMathFast {
     asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
   }
-  static __device__ __forceinline__ float sigmoid(float x) { return reciprocal(1.f + exp2(x * -1.44269504f)); }
+  static constexpr float kSigmoidScale = -1.44269504f;  // - log2(e)
+  static __device__ __forceinline__ float sigmoid_scaled(float x) { return reciprocal(1.f + exp2(x)); }
+  static __device__ __forceinline__ float sigmoid(float x) { return sigmoid_scaled(x * kSigmoidScale); }
 
   // x * p(x^2) / q(x^2), a minimax fit of the relative error on |x| <= 6, where tanh is 1 - 1.2e-5. The comparisons, not
   // fminf, let NaN through.
@@ -65,6 +67,8 @@ struct CudaMath {
     const float e = expf(-fabsf(x));
     return __fdividef(x < 0.f ? e : 1.f, 1.f + e);
   }
+  static constexpr float kSigmoidScale = 1.f;
+  static __device__ __forceinline__ float sigmoid_scaled(float x) { return sigmoid(x); }
   static __device__ __forceinline__ float tanh(float x) { return tanhf(x); }
   // The tail beyond |x| is exp(-x^2 / 2) t p(t) with t = 1 / (1 + |x| / 4), p a minimax fit for |x| <= 14.5: 4 ulp of the tail.
   // The rounding of x^2 would be a factor of the exponential, and that of t nearly as much. A third of normcdff's time.

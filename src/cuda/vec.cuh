@@ -157,8 +157,8 @@ __device__ __forceinline__ uint32_t pack_pair(float low, float high) {
 
 template <class T>
 __device__ __forceinline__ float2 unpack_pair(uint32_t pair) {
-  if constexpr (std::is_same_v<T, bf16>)
-    return __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  if constexpr (std::is_same_v<T, bf16>)  // two instructions; of __bfloat1622float2 ptxas makes three
+    return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000u));
   else
     return __half22float2(reinterpret_cast<const __half2&>(pair));
 }

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 // The activations and gates, each written once for CPU and CUDA, in f32.
 // M is the math backend (static exp, sigmoid, tanh, erf on floats): cpu/math.h has one per instruction set,
-// cuda/math.cuh the GPU's. Everything is a template over M, so that code compiled for one instruction set is never
-// shared with another. NaN and infinities follow from the plain formulas: silu(-inf) = -inf * 0 = NaN.
+// cuda/math.cuh the GPU's. sigmoid_scaled(kSigmoidScale * x) is sigmoid(x), for arguments with factors of their own.
+// Everything is a template over M, so that code compiled for one instruction set is never shared with another. NaN and
+// infinities follow from the plain formulas: silu(-inf) = -inf * 0 = NaN.
 #pragma once
 
 #include "core/tensor.h"
@@ -37,10 +38,13 @@ struct GeluErf {
 // cancellation where tanh(u) is near -1.
 template <class M>
 struct GeluTanh {
-  static EK_HOST_DEVICE float twice_u(float x) { return x * (1.595769122f + 0.0713548163f * x * x); }
-  EK_HOST_DEVICE float operator()(float x) const { return x * M::sigmoid(twice_u(x)); }
+  static EK_HOST_DEVICE float sigmoid_of_2u(float x) {
+    constexpr float k = M::kSigmoidScale;
+    return M::sigmoid_scaled(x * (k * 1.595769122f + k * 0.0713548163f * x * x));
+  }
+  EK_HOST_DEVICE float operator()(float x) const { return x * sigmoid_of_2u(x); }
   EK_HOST_DEVICE float derivative(float x, float& value) const {
-    const float s = M::sigmoid(twice_u(x));
+    const float s = sigmoid_of_2u(x);
     value = x * s;
     // From |x| = 100 on s * (1 - s) is 0; the limit keeps its factor finite, as 0 * inf would be NaN.
     const float x2 = x * x > 1e4f ? 1e4f : x * x;

@@ -465,8 +465,9 @@ class GemmSm90Epilogue {
         for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(c)[i], e.alpha, bias_of(bias, i));
       }
       gemm_activate<T>(e.act, z);
+      if (e.out_scale != 1.f)
 #pragma unroll
-      for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
+        for (int i = 0; i < kChunkCols / 2; ++i) z[i] *= e.out_scale;
       put_chunk(t, thread, z);
       end(t);
     }
