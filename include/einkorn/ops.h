@@ -348,8 +348,9 @@ EK_API ek_status ek_attention_decode(ek_context* context, const ek_attention_dec
 EK_API ek_status ek_attention_decode_workspace(ek_context* context, const ek_attention_decode_args* args, size_t* bytes_out);
 
 /* Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of
- * exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and is not read; without any other y is
- * 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim]. */
+ * exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and does not count, whatever x holds
+ * there; without any other y is 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it,
+ * [tokens, heads, states, dim]. */
 typedef struct ek_attention_merge_args {
   uint32_t struct_size;
   uint32_t reserved;

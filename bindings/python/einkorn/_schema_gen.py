@@ -350,7 +350,7 @@ OPS = {
         "flops": "2 * batch * q_len * heads * (head_dim + v_dim) * (min(max_kv, window_left + 1) if window_left >= 0 else max_kv)",
     },
     "attention_merge": {
-        "doc": "Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and is not read; without any other y is 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim].",
+        "doc": "Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and does not count, whatever x holds there; without any other y is 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim].",
         "family": "attention",
         "dtypes": {"T": ["f32", "f16", "bf16"], "D": ["f32", "f16", "bf16"]},
         "combos": [{"T": "f32", "D": "f32"}, {"T": "f32", "D": "f16"}, {"T": "f32", "D": "bf16"}, {"T": "f16", "D": "f16"}, {"T": "bf16", "D": "bf16"}],

@@ -495,8 +495,9 @@ def attention_merge(
     ctx: Context | None = None,
 ) -> Any:
     """Attention over all keys out of attention over parts of them: lse_out = log(sum of exp(lse)) and y = sum of
-    exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and is not read; without any other y is
-    0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it, [tokens, heads, states, dim].
+    exp(lse - lse_out) * x over the states. A state of lse -inf saw nothing and does not count, whatever x holds
+    there; without any other y is 0 and lse_out -inf. x [states, tokens, heads, dim] is given as a view of it,
+    [tokens, heads, states, dim].
 
     x: in T[..., states, dim]
     lse: in f32[..., states] strided
