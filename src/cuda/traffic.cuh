@@ -8,26 +8,20 @@
 
 namespace ek {
 
-// Takes no room in L1 and asks L2 for whole lines. NOTE: not ld.global.nc, which may be read before pdl_wait() has seen the kernel
-// that writes the data.
-__device__ __forceinline__ uint4 load_stream(const void* global) {
-  uint4 v;
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
-  asm volatile("ld.global.L1::no_allocate.L2::256B.v4.u32 {%0, %1, %2, %3}, [%4];"
-#else
-  asm volatile("ld.global.L1::no_allocate.v4.u32 {%0, %1, %2, %3}, [%4];"
-#endif
-               : "=r"(v.x), "=r"(v.y), "=r"(v.z), "=r"(v.w)
-               : "l"(global));
-  return v;
-}
-
 // For chains of latencies: loads that are issued where they stand in the source, so that none waits for what an earlier one
-// brings. v stays as it is where !there. load_once: takes no room in L1 and asks L2 for lines of 128 bytes.
+// brings, and without branches. v stays as it is where !there. load_once: takes no room in L1 and asks L2 for lines of 128 bytes.
+// NOTE: not ld.global.nc, which may be read before pdl_wait() has seen the kernel that writes the data.
 __device__ __forceinline__ void load_word(int32_t& v, const int32_t* global, bool there) {
   asm volatile("{\n.reg .pred p;\nsetp.ne.u32 p, %2, 0;\n@p ld.global.u32 %0, [%1];\n}"
                : "+r"(v)
                : "l"(global), "r"(static_cast<uint32_t>(there)));
+}
+__device__ __forceinline__ void load_if(uint4& v, const void* global, bool there) {
+  asm volatile(
+      "{\n.reg .pred p;\nsetp.ne.u32 p, %5, 0;\n"
+      "@p ld.global.v4.u32 {%0, %1, %2, %3}, [%4];\n}"
+      : "+r"(v.x), "+r"(v.y), "+r"(v.z), "+r"(v.w)
+      : "l"(global), "r"(static_cast<uint32_t>(there)));
 }
 __device__ __forceinline__ void load_once(uint4& v, const void* global, bool there) {
   asm volatile(

@@ -53,7 +53,33 @@ struct SkinnyB {
 #pragma unroll
       for (int t = 0; t < S::kTiles; ++t)
 #pragma unroll
-        for (int h = 0; h < 2; ++h) v[u][t][h] = i < k ? load_stream(col[t][h] + i) : make_uint4(0, 0, 0, 0);
+        for (int h = 0; h < 2; ++h) {
+          v[u][t][h] = make_uint4(0, 0, 0, 0);
+          load_once(v[u][t][h], col[t][h] + i, i < k);
+        }
+    }
+  }
+};
+
+// The same of the rows of a lane; past the last they are the last one again, and what comes of them is dropped.
+template <class S>
+struct SkinnyA {
+  // All steps at once, before they are multiplied. Of 16 rows the registers are not there: the compiler finds the places.
+  static constexpr bool kAhead = S::kTokens == 1;
+  uint4 v[S::kUnroll][S::kTokens];
+
+  __device__ __forceinline__ void load(const typename S::Type* const (&row)[S::kTokens], int at, int k) {
+#pragma unroll
+    for (int u = 0; u < S::kUnroll; ++u) {
+      const int i = at + u * kSkinnyStep;
+#pragma unroll
+      for (int s = 0; s < S::kTokens; ++s) {
+        v[u][s] = make_uint4(0, 0, 0, 0);
+        if constexpr (kAhead)
+          load_if(v[u][s], row[s] + i, i < k);
+        else if (i < k)
+          v[u][s] = *reinterpret_cast<const uint4*>(row[s] + i);
+      }
     }
   }
 };
@@ -148,15 +174,15 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
   for (int64_t first_col = static_cast<int64_t>(blockIdx.x) * S::kCols; first_col < p.n; first_col += stride) {
     float acc[S::kTiles][S::kTokens][4] = {};
     for (int at = first_k; at - q * 8 < k; at += kStep * kSkinnyWarps) {
+      SkinnyA<S> rows;
       SkinnyB<S> next;
+      rows.load(a, at, k);
       next.load(b, at + kStep * kSkinnyWarps, k);
 #pragma unroll
       for (int u = 0; u < S::kUnroll; ++u) {
-        const int i = at + u * kSkinnyStep;
 #pragma unroll
         for (int s = 0; s < S::kTokens; ++s) {
-          uint4 x = make_uint4(0, 0, 0, 0);
-          if (i < k && s * 8 + g < p.m) x = *reinterpret_cast<const uint4*>(a[s] + i);
+          const uint4 x = rows.v[u][s];
 #pragma unroll
           for (int t = 0; t < S::kTiles; ++t) {
             const uint4 w0 = now.v[u][t][0], w1 = now.v[u][t][1];
