@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a call costs on the host: ek_rms_norm of 1 x 64, checks and dispatch and launch, beside the bare launch of an
-// empty kernel. Also the read speed of the memory, a ceiling that PyTorch has no plain call for. Prints JSON.
+// empty kernel. Also the read speed of the memory, a ceiling that PyTorch has no plain call for. A library, so that Python's calls are
+// timed beside the same launches: between processes they differ by more than a call.
 #include <cuda_runtime.h>
 #include <einkorn/einkorn.h>
 #include <einkorn/ops.h>
@@ -8,7 +9,9 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
-#include <cstdlib>
+#include <exception>
+#include <stdexcept>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,17 +22,14 @@ constexpr int kBatch = 256;
 constexpr int kBatches = 400;
 
 void check(cudaError_t error, const char* what) {
-  if (error == cudaSuccess) return;
-  std::fprintf(stderr, "%s: %s\n", what, cudaGetErrorString(error));
-  std::exit(1);
+  if (error != cudaSuccess) throw std::runtime_error(std::string(what) + ": " + cudaGetErrorString(error));
 }
 
 // The message is that of the context, or without one the thread's.
 void check(ek_status status, const char* what, const ek_context* context = nullptr) {
   if (status == EK_STATUS_OK) return;
-  std::fprintf(stderr, "%s: %s: %s\n", what, ek_status_name(status),
-               context ? ek_context_error(context) : ek_last_error());
-  std::exit(1);
+  throw std::runtime_error(std::string(what) + ": " + ek_status_name(status) + ": " +
+                           (context ? ek_context_error(context) : ek_last_error()));
 }
 
 // The value below which this part of them lies.
@@ -56,24 +56,36 @@ __global__ void read_kernel(const int4* data, size_t count, int* out) {
   if (sum == 0x12345678) *out = sum;  // never, but the compiler can't know
 }
 
-// Host nanoseconds of one call of each kind. Batches take turns, because the clock of the core moves by more than what is to be
-// measured, and the fastest tenth counts: what else runs on the machine only adds.
-template <class F, class G>
-std::pair<double, double> nanoseconds(cudaStream_t stream, F&& first, G&& second) {
+// Host nanoseconds of one call in a batch of them.
+template <class F>
+double batch_ns(cudaStream_t stream, F&& call) {
   using clock = std::chrono::steady_clock;
-  const auto batch = [&](auto&& call) {
-    const auto start = clock::now();
-    for (int i = 0; i < kBatch; ++i) call();
-    const std::chrono::duration<double, std::nano> taken = clock::now() - start;
-    check(cudaStreamSynchronize(stream), "synchronize");
-    return taken.count() / kBatch;
-  };
-  std::vector<double> one, two;
+  const auto start = clock::now();
+  for (int i = 0; i < kBatch; ++i) call();
+  const std::chrono::duration<double, std::nano> taken = clock::now() - start;
+  check(cudaStreamSynchronize(stream), "synchronize");
+  return taken.count() / kBatch;
+}
+
+double bare_batch_ns(cudaStream_t stream) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim = 1;
+  config.blockDim = 32;
+  config.stream = stream;
+  const void* none = nullptr;
+  return batch_ns(stream, [&] { check(cudaLaunchKernelEx(&config, empty_kernel, none), "launch"); });
+}
+
+// Of a bare launch and of a call. Batches take turns, because the clock of the core moves by more than what is to be
+// measured, and the fastest tenth counts: what else runs on the machine only adds.
+template <class F>
+std::pair<double, double> nanoseconds(cudaStream_t stream, F&& call) {
+  std::vector<double> bare, calls;
   for (int b = 0; b < kBatches; ++b) {
-    const double x = batch(first), y = batch(second);
-    if (b >= kBatches / 10) one.push_back(x), two.push_back(y);
+    const double x = bare_batch_ns(stream), y = batch_ns(stream, call);
+    if (b >= kBatches / 10) bare.push_back(x), calls.push_back(y);
   }
-  return {quantile(one, 0.1), quantile(two, 0.1)};
+  return {quantile(bare, 0.1), quantile(calls, 0.1)};
 }
 
 double read_tb_s(cudaStream_t stream) {
@@ -101,9 +113,7 @@ double read_tb_s(cudaStream_t stream) {
   return quantile(samples, 0.5);
 }
 
-}  // namespace
-
-int main() {
+void measure(double* bare_ns, double* call_ns, double* tb_s) {
   cudaStream_t stream;
   check(cudaStreamCreate(&stream), "stream");
 
@@ -124,16 +134,36 @@ int main() {
   args.weight = &weight;
   args.y = &y;
 
-  cudaLaunchConfig_t config = {};
-  config.gridDim = 1;
-  config.blockDim = 32;
-  config.stream = stream;
-  const auto bare = [&] { check(cudaLaunchKernelEx(&config, empty_kernel, static_cast<const void*>(data)), "launch"); };
   const auto call = [&] { check(ek_rms_norm(context, &args), "ek_rms_norm", context); };
-
-  const auto [bare_ns, call_ns] = nanoseconds(stream, bare, call);
-  std::printf("{\"bare_launch_ns\": %.0f, \"rms_norm_ns\": %.0f, \"read_tb_s\": %.3f}\n", bare_ns, call_ns,
-              read_tb_s(stream));
+  const std::pair<double, double> ns = nanoseconds(stream, call);
+  *bare_ns = ns.first, *call_ns = ns.second;
+  *tb_s = read_tb_s(stream);
   ek_context_destroy(context);
-  return 0;
+  cudaFree(data);
+  cudaStreamDestroy(stream);
+}
+
+// 0, or 1 after a message.
+template <class F>
+int guarded(F&& f) {
+  try {
+    f();
+    return 0;
+  } catch (const std::exception& e) {
+    std::fprintf(stderr, "bench/host: %s\n", e.what());
+    return 1;
+  }
+}
+
+}  // namespace
+
+#define BENCH_API extern "C" __attribute__((visibility("default")))
+
+BENCH_API int bench_host(double* bare_ns, double* call_ns, double* read_tb_s) {
+  return guarded([&] { measure(bare_ns, call_ns, read_tb_s); });
+}
+
+// Of one batch, on the default stream of this library's runtime.
+BENCH_API int bench_bare_batch(double* ns) {
+  return guarded([&] { *ns = bare_batch_ns(nullptr); });
 }

@@ -1,49 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Host time of a call beyond a bare kernel launch, from C (the program built from bench/host.cu) and from Python."""
+"""Host time of a call beyond a bare kernel launch, from C (the library built from bench/host.cu) and from Python."""
 
-import json
+import ctypes
 import statistics
-import subprocess
 import time
 
 FAMILY = "norm"  # whose results carry it: the op is rms_norm
 BATCH, BATCHES = 256, 100  # as in host.cu: the queue of launches never fills
 
 
-def python_ns(einkorn, device):
+class Failed(RuntimeError):
+    """The library has said why."""
+
+
+def call(function, count):
+    values = (ctypes.c_double * count)()
+    at = [ctypes.byref(values, i * ctypes.sizeof(ctypes.c_double)) for i in range(count)]
+    if function(*at):
+        raise Failed(function.__name__)
+    return list(values)
+
+
+def fastest_tenth(samples):
+    return statistics.quantiles(samples[BATCHES // 10 :], n=10)[0]  # as in host.cu
+
+
+def python_ns(einkorn, device, library):
+    """Of a call and of a bare launch. Batches take turns, as in host.cu."""
     torch = device.torch
     x = torch.randn(1, 64, device="cuda").bfloat16()
     weight, y = torch.ones(64, device="cuda").bfloat16(), torch.empty_like(x)
-    call, clock = einkorn.rms_norm, time.perf_counter_ns
-    samples = []
+    rms_norm, clock = einkorn.rms_norm, time.perf_counter_ns
+    calls, bare = [], []
     for _ in range(BATCHES):
+        bare += call(library.bench_bare_batch, 1)
         start = clock()
         for _ in range(BATCH):
-            call(x, weight, y=y)
-        samples.append((clock() - start) / BATCH)
+            rms_norm(x, weight, y=y)
+        calls.append((clock() - start) / BATCH)
         torch.cuda.synchronize()
-    return statistics.quantiles(samples[BATCHES // 10 :], n=10)[0]  # the fastest tenth, as in host.cu
+    return fastest_tenth(calls), fastest_tenth(bare)
+
+
+def entry(language, ns, bare):
+    return {"op": "rms_norm", "language": language, "ns": round(ns - bare), "bare_launch_ns": round(bare)}
 
 
 def measure(einkorn, device, build, log):
-    """(ceilings, host entries); both empty where the C program was not built."""
-    program = build / "bench" / "host"
-    if not program.exists():
-        log(f"no {program}: host times and the read ceiling are left out")
+    """(ceilings, host entries); both empty where the library was not built."""
+    path = build / "bench" / "libhost.so"
+    if not path.exists():
+        log(f"no {path}: host times and the read ceiling are left out")
         return {}, []
-    done = subprocess.run([program], capture_output=True, text=True, check=False)
-    if done.returncode:
-        log(f"{program} failed: {done.stderr.strip()}")
+    try:
+        library = ctypes.CDLL(str(path))
+        bare, ns, read = call(library.bench_host, 3)
+        return {"read_tb_s": round(read, 3)}, [
+            entry("c", ns, bare),
+            entry("python", *python_ns(einkorn, device, library)),
+        ]
+    except (OSError, Failed) as error:
+        log(f"host times and the read ceiling are left out: {error}")
         return {}, []
-    c = json.loads(done.stdout)
-    bare = c["bare_launch_ns"]
-    entries = [
-        {"op": "rms_norm", "language": "c", "ns": round(c["rms_norm_ns"] - bare), "bare_launch_ns": bare},
-        {
-            "op": "rms_norm",
-            "language": "python",
-            "ns": round(python_ns(einkorn, device) - bare),
-            "bare_launch_ns": bare,
-        },
-    ]
-    return {"read_tb_s": c["read_tb_s"]}, entries
