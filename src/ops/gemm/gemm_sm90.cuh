@@ -55,7 +55,9 @@ struct GemmSm90Tile {
   static constexpr int kMaxStages = 16;
   static constexpr int kSmemLimit = 232448;  // of a block
   static constexpr int kFit = (kSmemLimit - kFixedBytes) / kStageBytes;
-  static constexpr int kStages = kFit < kMaxStages ? kFit : kMaxStages;
+  // 128x256 has room for all chunks of c, or for a fourth stage.
+  static constexpr bool kAllOfC = !kPlain && !kPingpong && !kFew && kWgCols == 256;
+  static constexpr int kStages = kAllOfC ? 3 : kFit < kMaxStages ? kFit : kMaxStages;
   static constexpr int kRoom = kLeastStaging + (kSmemLimit - kFixedBytes - kStages * kStageBytes) / 2;
   static constexpr int kBuffers = kRoom / kChunkBytes < kChunks ? kRoom / kChunkBytes : kChunks;
   // Chunks that are stored together, in as few and as equal groups as the buffers allow; one by one where a warpgroup stores
