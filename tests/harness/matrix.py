@@ -61,6 +61,8 @@ OTHERS = [(392, 1152, 264), (392, 4104, 200), (392, 4232, 72)]  # the same for t
 # Tiles that store some columns twice.
 OVERLAPPING = [(904, 3592, 72), (776, 3592, 72), (1928, 2312, 72), (648, 4232, 72)]
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
+# f32: as many tiles of 128 x 128 as an H200 has SMs, cut at every edge.
+LARGE_TILES = (388, 4236, 76)
 
 
 class MatrixSpec(Spec):
@@ -142,6 +144,8 @@ class MatrixSpec(Spec):
         for j, layout in enumerate(self.layouts):
             for i, size in enumerate(sizes[j % step :: step][: FEW[level]]):
                 yield self.case(dtypes, size, i + j, strides="columns:" + ",".join(layout))
+            if j < 4 and {d for _, d in dtypes} == {"f32"}:  # those of a and b
+                yield self.case(dtypes, LARGE_TILES, j, strides="columns:" + ",".join(layout))
 
     def _tiles(self, dtypes, level, seed):
         # They are kernels of 16 bits; f16 and bf16 differ in one instruction.

@@ -153,12 +153,13 @@ def test_transposed_views(kind):
         assert np.abs(np.asarray(einkorn.gemm(x, y)) - want).max() < 1e-5
 
 
-def test_batch_invariant_past_all_tiles(device, level):
+@pytest.mark.parametrize("dtype", ["bf16", "f32"])
+def test_batch_invariant_past_all_tiles(dtype, device, level):
     """The sizes of m at which the fastest tile is another one each time: a row of d has the same bits in all of them."""
     if not device.startswith("cuda") or level == "smoke":
         pytest.skip("kernels of CUDA, and products that are too large for a sanitizer")
     context = einkorn.Context(device, flags=("batch_invariant",))
-    dtypes, n, k, most = (("T", "bf16"), ("D", "bf16")), 1152, 1032, 2187
+    dtypes, n, k, most = (("T", dtype), ("D", dtype)), 1152, 1032, 2187
     for variant in ({"constant_b": True}, {"beta": 1.0}):
         case_of = lambda m, v=variant: SPEC.case(dtypes, (m, n, k), 0, (), v, strides="columns:b", seed=0)  # noqa: E731
         full = Prepared(SPEC, case_of(most))
