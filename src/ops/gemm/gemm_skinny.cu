@@ -54,9 +54,14 @@ ek_status run(const GemmCall& call, const Launch& l) {
   return gemm_for_each_slab(call, [&](const GemmCall& c) {
     const auto with_type = [&](auto type) {
       using T = typename decltype(type)::type;
-      // One group of 16 columns, four steps of k in flight, two blocks an SM: the best of seven forms.
-      return c.m <= 8 ? run_shape<GemmSkinnyShape<T, 1, 1, 4, 2>>(c, l)
-                      : run_shape<GemmSkinnyShape<T, 1, 2, 4, 2>>(c, l);
+      // One group of 16 columns, four steps of k in flight, two blocks an SM: the best of seven forms. Where no more steps than
+      // those follow, a third block has the registers that they would take.
+      const auto with_rows = [&](auto tokens) {
+        constexpr int kTokens = decltype(tokens)::value;
+        using Once = GemmSkinnyShape<T, 1, kTokens, 4, 3, true>;
+        return c.k <= Once::kMaxOnce ? run_shape<Once>(c, l) : run_shape<GemmSkinnyShape<T, 1, kTokens, 4, 2>>(c, l);
+      };
+      return c.m <= 8 ? with_rows(std::integral_constant<int, 1>{}) : with_rows(std::integral_constant<int, 2>{});
     };
     return c.in == EK_DTYPE_BF16 ? with_type(Type<bf16>{}) : with_type(Type<half>{});
   });

@@ -30,13 +30,15 @@ struct GemmSkinnyParams {
   bool gated, constant_b, out_f32;
 };
 
-template <class T, int kTiles_, int kTokens_, int kUnroll_, int kBlocks_>
+template <class T, int kTiles_, int kTokens_, int kUnroll_, int kBlocks_, bool kOnce_ = false>
 struct GemmSkinnyShape {
   using Type = T;
   static constexpr int kTiles = kTiles_;    // of 16 columns of d
   static constexpr int kTokens = kTokens_;  // of 8 rows of a
   static constexpr int kUnroll = kUnroll_;  // steps of k that are loaded while as many are multiplied
   static constexpr int kBlocks = kBlocks_;  // of an SM
+  static constexpr bool kOnce = kOnce_;     // k is at most kMaxOnce: each warp has it in one load
+  static constexpr int kMaxOnce = kSkinnyStep * kUnroll * kSkinnyWarps;
   static constexpr int kCols = 16 * kTiles;
   static constexpr int kSmemBytes = kSkinnyWarps * kTiles * kTokens * 32 * 16;
 };
@@ -177,7 +179,7 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
       SkinnyA<S> rows;
       SkinnyB<S> next;
       rows.load(a, at, k);
-      next.load(b, at + kStep * kSkinnyWarps, k);
+      if constexpr (!S::kOnce) next.load(b, at + kStep * kSkinnyWarps, k);
 #pragma unroll
       for (int u = 0; u < S::kUnroll; ++u) {
 #pragma unroll
@@ -191,6 +193,7 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
           }
         }
       }
+      if constexpr (S::kOnce) break;
       now = next;
     }
     // The next columns are on their way while these are added up.
