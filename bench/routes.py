@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the routing rules of `gemm` for a measured GPU from its committed results: for each n x k that was timed, ranges of
-m with the row that was fastest there, and those for a constant b where another one is with PDL. A row of our own is kept
-unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say after the next
-run.
+"""Writes the routing rules of `gemm` and `gemm_epilogue` for a measured GPU from its committed results: for each n x k that
+was timed, ranges of m with the row that was fastest there, and those for a constant b where another one is with PDL. A row
+of our own is kept unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say
+after the next run.
 
     bench/routes.py                      rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
     bench/routes.py --also FILE          with the times of an earlier run too (git show <commit>:<file>): what is fastest in
@@ -18,6 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 NOISE = 0.02
+OPS = ("gemm", "gemm_epilogue")
 OUT = {"bf16": "bf16", "bf16_f32": "f32"}  # dtype of a case -> of d
 TABLES = {"h200": "NVIDIA_H200"}
 HEAD = """\
@@ -29,12 +30,12 @@ HEAD = """\
 
 def plain(entry):
     usual = entry["case"].count(" ") == 0  # the usual layout
-    return entry["op"] == "gemm" and entry["dtype"] in OUT and not entry["attrs"] and usual
+    return entry["op"] in OPS and entry["dtype"] in OUT and not entry["attrs"] and usual
 
 
 def weights(entry):
-    """What a rule asks for: the dtype of d, and the shape of b."""
-    return OUT[entry["dtype"]], entry["dims"]["n"], entry["dims"]["k"]
+    """What a rule asks for: the op, the dtype of d, and the shape of b."""
+    return entry["op"], OUT[entry["dtype"]], entry["dims"]["n"], entry["dims"]["k"]
 
 
 def best(entries):
@@ -78,13 +79,13 @@ def routed(result, pdl):
 
 def rules(rows, overlapping):
     """Those for a constant b come first, and only where the others would take another row."""
-    for (out, n, k), by_m in overlapping.items():
+    for (op, out, n, k), by_m in overlapping.items():
         for first, last, row in ranges(by_m):
-            if any(by_m[m] != rows[out, n, k][m] for m in by_m if first <= m <= last):
-                yield f"gemm T=bf16 D={out} constant_b=1 n={n} k={k} m={first}..{last} : {row}"
-    for (out, n, k), by_m in rows.items():
+            if any(by_m[m] != rows[op, out, n, k][m] for m in by_m if first <= m <= last):
+                yield f"{op} T=bf16 D={out} constant_b=1 n={n} k={k} m={first}..{last} : {row}"
+    for (op, out, n, k), by_m in rows.items():
         for first, last, row in ranges(by_m):
-            yield f"gemm T=bf16 D={out} n={n} k={k} m={first}..{last} : {row}"
+            yield f"{op} T=bf16 D={out} n={n} k={k} m={first}..{last} : {row}"
 
 
 def main():
