@@ -177,7 +177,7 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
     float acc[S::kTiles][S::kTokens][4] = {};
     for (int at = first_k; at - q * 8 < k; at += kStep * kSkinnyWarps) {
       SkinnyA<S> rows;
-      SkinnyB<S> next;
+      [[maybe_unused]] SkinnyB<S> next;
       rows.load(a, at, k);
       if constexpr (!S::kOnce) next.load(b, at + kStep * kSkinnyWarps, k);
 #pragma unroll
@@ -193,8 +193,10 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
           }
         }
       }
-      if constexpr (S::kOnce) break;
-      now = next;
+      if constexpr (S::kOnce)
+        break;
+      else
+        now = next;
     }
     // The next columns are on their way while these are added up.
     if (first_col + stride < p.n) {
