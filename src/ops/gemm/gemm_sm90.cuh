@@ -44,7 +44,7 @@ struct GemmSm90Tile {
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
   static constexpr int kChunks = kBoxes ? kWgRows / 64 * kAcross : 1;
-  // Of 256 columns' sums 64 would not fit beside four stages.
+  // 32 of 256 columns at a time: more did not fit while there was a fourth stage, and has not been timed since.
   static constexpr int kSumCols = kWgCols <= 64 ? kWgCols : kWgCols <= 240 ? kChunkCols : 32;
   static constexpr int kSumBytes = 4 * (kTurned ? kSumCols * (64 + 4) : 64 * (kSumCols + 4));
   static constexpr int kUnit = kBoxes ? 1024 : 128;  // the swizzle of boxes counts from multiples of 1024
