@@ -24,7 +24,7 @@ void for_lengths(int64_t most, const F& f) {
 void check_holds(const NormConfig& c, int64_t vectors) {
   CHECK(static_cast<int64_t>(c.threads) * c.vectors * c.cluster >= vectors);
   CHECK(c.threads * c.rows_per_block <= 1024);
-  CHECK(c.vectors == 2 || c.vectors == 4 || c.vectors == 5 || c.vectors == 8);
+  CHECK(c.vectors == 2 || c.vectors == 3 || c.vectors == 4 || c.vectors == 5 || c.vectors == 8);
   if (c.threads < 32)
     CHECK((c.threads & (c.threads - 1)) == 0);  // shuffles within a part of a warp
   else
@@ -64,6 +64,17 @@ void forward() {
       CHECK_EQ(norm_cluster_config(widest + 1, max_vectors, kind).threads, 0);
     }
   }
+  // Thirds are whole rows of whole warps.
+  for_lengths(4096, [&](int64_t n) {
+    const NormConfig c = norm_thirds_config(n);
+    if (!c.threads) return;
+    check_holds(c, n);
+    CHECK_EQ(c.threads * 3, n);
+    CHECK_EQ(c.threads % 32, 0);
+    CHECK(c.threads <= 256);
+  });
+  CHECK_EQ(norm_thirds_config(5376 / 8).threads, 224);
+  CHECK_EQ(norm_thirds_config(4096 / 8).threads, 0);
   // Lengths that no memory holds are too many threads, not a few by overflow.
   CHECK_EQ(norm_vec_config(int64_t{1} << 40, 8, NormKind::kLight).threads, 0);
   CHECK_EQ(norm_cluster_config(int64_t{1} << 40, 8, NormKind::kLight).threads, 0);

@@ -78,6 +78,16 @@ constexpr NormConfig norm_vec_config(int64_t vectors, int max_vectors, NormKind 
                                     : norm_choose(kNormTwoInputsTable, vectors, max_vectors);
 }
 
+// Rows that whole warps of threads with three vectors fill, and with four do not: 5376 elements.
+constexpr NormConfig norm_thirds_config(int64_t vectors) {
+  NormConfig c;
+  if (vectors <= 192 || vectors > 3 * 256 || vectors % (3 * 32) || vectors % (4 * 32) == 0) return c;
+  c.vectors = 3;
+  c.threads = static_cast<int>(vectors / 3);
+  c.rows_per_block = static_cast<int>(norm_ceil_div(kNormWarpBlock, c.threads));
+  return c;
+}
+
 // layer_norm of many rows: blocks stay and have the next row under way while they work on one. 640 threads of an SM have 96
 // registers each, what two rows of four vectors take; in 80 they spill (4096x4096: 18.2 us, in 80 registers 21.3, with blocks
 // that leave 19.1). Larger blocks would leave more of an SM empty.

@@ -73,9 +73,16 @@ struct NormKernels {
   static constexpr bool kPlain = kInput == NormInput::kPlain;
   static constexpr NormKind kKind = norm_kind(kPlain, kCentre, kQuant);
   static constexpr int kMaxVectors = kPlain && !kQuant ? 8 : 4;
+  static constexpr bool kThirds = kPlain && kQuant;  // bound by instructions, one input
 
   static int64_t vectors_of(const NormCall& c) { return c.dim * dtype_bytes(c.dtype) / 16; }
-  static NormConfig vec_config(const NormCall& c) { return norm_vec_config(vectors_of(c), kMaxVectors, kKind); }
+  static NormConfig vec_config(const NormCall& c) {
+    if constexpr (kThirds) {
+      const NormConfig thirds = norm_thirds_config(vectors_of(c));
+      if (thirds.threads && (c.group <= 0 || c.group >= c.dim)) return thirds;
+    }
+    return norm_vec_config(vectors_of(c), kMaxVectors, kKind);
+  }
   static NormConfig cluster_config(const NormCall& c) { return norm_cluster_config(vectors_of(c), kMaxVectors, kKind); }
 
   static const char* why_not_cluster(const Args& a, const Device&) {
@@ -108,9 +115,14 @@ struct NormKernels {
         [[maybe_unused]] const bool small = kKind == NormKind::kLight && config.threads <= 256;
         [[maybe_unused]] const bool sums = kInput == NormInput::kAdd && config.rows_per_block == 1;
         [[maybe_unused]] const bool early = config.threads <= 512 && (few || small || sums);
-        return with_vectors<kLeast, kMost>(config.vectors, [&](auto k) {
+        const auto with_k = [&](auto k) {
           constexpr int K = decltype(k)::value;
           if constexpr (kQuant) {
+            if constexpr (kPlain && !Team::kWarp && !Team::kCluster)
+              if (!p.group && norm_whole(p, config))
+                return config.threads <= 256
+                           ? launch(l, norm_rows_vec<Op, K, BlockTeam<2, 8>, true, NormShape::kWhole>, grid, p)
+                           : launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kWhole>, grid, p);
             if (!p.group) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
             auto groups = p;
             for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
@@ -122,7 +134,10 @@ struct NormKernels {
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);
             return launch(l, norm_rows_vec<Op, K, Team, false>, grid, p);
           }
-        });
+        };
+        if constexpr (kThirds && !Team::kWarp && !Team::kCluster)
+          if (config.vectors == 3) return with_k(std::integral_constant<int, 3>{});
+        return with_vectors<kLeast, kMost>(config.vectors, with_k);
       });
     });
   }

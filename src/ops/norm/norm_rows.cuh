@@ -116,7 +116,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   constexpr int V = kVec<T>;
   constexpr bool kGroups = kShape == NormShape::kGroups, kStays = kShape == NormShape::kStays;
   constexpr bool kWhole = kStays || kShape == NormShape::kWhole;
-  static_assert(!kWhole || !(Op::kGated || Op::kQuant), "");
+  static_assert(!kWhole || !Op::kGated, "");
   __shared__ typename Team::Scratch scratch;
   Team team(scratch);
 

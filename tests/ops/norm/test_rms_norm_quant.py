@@ -17,7 +17,8 @@ SPEC = Spec(
     variants=[{"group": 128}, {"group": 16, "weight_offset": 1.0}, {"group": 7, "eps": 1e-3}],
     probes=[WIDE, {**WIDE, "variant": {"group": 128}}],
     wide=[{**w, "variant": v} for w in WIDE_ROWS for v in ({}, {"group": 128})],
-    more_large=[{"dims": {"dim": n}, "variant": {"group": 128}} for n in (4096, 65536 + 128)],
+    more_large=[{"dims": {"dim": n}, "variant": {"group": 128}} for n in (4096, 65536 + 128)]
+    + [{"dims": {"dim": n}} for n in (2304, 5376)],  # three vectors in a thread
 )
 
 
