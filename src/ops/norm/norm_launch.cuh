@@ -118,7 +118,7 @@ struct NormKernels {
         const auto with_k = [&](auto k) {
           constexpr int K = decltype(k)::value;
           if constexpr (kQuant) {
-            if constexpr (kPlain && !Team::kWarp && !Team::kCluster)
+            if constexpr (!Team::kWarp && !Team::kCluster)
               if (!p.group && norm_whole(p, config))
                 return config.threads <= 256
                            ? launch(l, norm_rows_vec<Op, K, BlockTeam<2, 8>, true, NormShape::kWhole>, grid, p)
