@@ -2,7 +2,7 @@
 import numpy as np
 from harness import Expected, Quantized, Spec
 from harness.functions import add_residual, weight_of
-from harness.spec import WIDE, WIDE_ROWS
+from harness.spec import WHOLE, WIDE, WIDE_ROWS
 
 
 def reference(t, a):
@@ -16,7 +16,7 @@ SPEC = Spec(
     "add_rms_norm_quant",
     reference,
     variants=[{"group": 128}, {"group": 16, "weight_offset": 1.0}, {"group": 7, "eps": 1e-3}],
-    probes=[WIDE, {**WIDE, "variant": {"group": 128}}],
+    probes=[WIDE, {**WIDE, "variant": {"group": 128}}, WHOLE],
     wide=[{**w, "variant": v} for w in WIDE_ROWS for v in ({}, {"group": 128})],
     more_large=[{"dims": {"dim": n}, "variant": {"group": 128}} for n in (4096, 65536 + 128)],
 )
