@@ -42,7 +42,7 @@ void every_block_once(GemmSchedule s) {
   std::vector<int> slots(2 * s.workers, -1);
   for (int worker = 0; worker < s.workers; ++worker)
     for (int rank = 0; rank < s.split; ++rank) {
-      GemmWalk walk(s, worker);
+      GemmWalk<true> walk(s, worker);
       GemmWork work;
       while (walk.next(s, &work)) {
         work = gemm_slice(s, work, rank);
@@ -202,7 +202,8 @@ void choices() {
   CHECK_TEXT(tile(729, 4304, 1152), "128x208");
   CHECK_TEXT(tile(2048, 2112, 7168), "192x192");
   CHECK_TEXT(tile(2048, 4096, 4096), "128x256");
-  CHECK_TEXT(tile(256, 57344, 8192), "128x128 ping-pong");
+  CHECK_TEXT(tile(8192, 10240, 8192), "128x128 ping-pong");
+  for (const int64_t n : {6144, 8192}) CHECK_TEXT(tile(8192, n, n == 6144 ? 4096 : 8192), "128x176 ping-pong");
   CHECK_TEXT(tile(2187, 1152, 1152), "turned 128x160");
   CHECK_TEXT(tile(9477, 1152, 1152), "turned 128x216");
   // Rows that begin off L2's lines: what asks for little wins. All clusters of eight that fit are taken.
@@ -257,7 +258,7 @@ void every_tile_tested() {
       {72, 28000, 520},  {520, 4304, 1032}, {392, 4104, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {60, 34000, 520},
       {152, 3912, 3176}, {72, 72, 6152},    {536, 3680, 72},   {392, 3720, 264},   {60, 1032, 2056},  {904, 3592, 72},
       {1928, 2312, 72},  {648, 4232, 72},   {1032, 2824, 72},  {136, 2120, 72},    {13, 8712, 3080},  {136, 4104, 6152},
-      {136, 1224, 6152}, {136, 5320, 264}};
+      {136, 1224, 6152}, {136, 5320, 264},  {136, 10608, 72},  {136, 10608, 4104}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -294,7 +295,8 @@ void every_tile_tested() {
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kFull : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
   // Those that are run in place because their chunks overlap (OVERLAPPING) do.
-  constexpr int64_t kOverlapping[][3] = {{904, 3592, 72}, {776, 3592, 72}, {1928, 2312, 72}, {648, 4232, 72}};
+  constexpr int64_t kOverlapping[][3] = {
+      {904, 3592, 72}, {776, 3592, 72}, {1928, 2312, 72}, {648, 4232, 72}, {776, 8496, 2056}};
   for (const auto& size : kOverlapping) {
     GemmCall c = linear(size[0], size[1], size[2]);
     c.c = c.d, c.beta = 1;
@@ -313,11 +315,12 @@ void every_tile_tested() {
 
 // Sizes at which blocks go on to a second tile (WAVES there), with nothing fused, c, and an activation.
 void waves() {
-  constexpr int64_t kWaves[][3] = {
-      {904, 4104, 264}, {648, 8456, 72}, {776, 7240, 72}, {2056, 4808, 72}, {1160, 6408, 72}};
-  const char* tiles[] = {"128x128 ping-pong", "128x208", "turned 128x216", "turned 192x208", "128x256"};
+  constexpr int64_t kWaves[][3] = {{904, 4104, 264}, {648, 8456, 72},  {776, 7240, 72},
+                                   {2056, 4808, 72}, {1160, 6408, 72}, {776, 8496, 2056}};
+  const char* tiles[] = {"128x128 ping-pong", "128x208", "turned 128x216",
+                         "turned 192x208",    "128x256", "128x176 ping-pong"};
   const Device device = h200();
-  for (int i = 0; i < 5; ++i)
+  for (int i = 0; i < 6; ++i)
     for (int kind = 0; kind < 3; ++kind) {
       GemmCall c = linear(kWaves[i][0], kWaves[i][1], kWaves[i][2]);
       if (kind == 1) c.c = c.d, c.beta = 1;
@@ -325,20 +328,20 @@ void waves() {
       const GemmPlan plan = gemm_sm90_plan(c, device);
       CHECK_TEXT(kGemmTiles[plan.tile].name,
                  tiles[i == 4 && kind == 0 ? 0 : i]);  // with nothing fused, turns are faster
-      CHECK(plan.schedule.tiles() > plan.schedule.workers);
+      CHECK(plan.schedule.tiles() > (i == 5 ? 2 : 1) * plan.schedule.workers);
     }
 }
 
 // Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
 // do.
 void some_tiles() {
-  constexpr int64_t kSome[][3] = {{72, 72, 200},    {72, 72, 5128},  {144, 8200, 200}, {144, 8456, 64},
-                                  {272, 11272, 72}, {272, 5640, 64}, {144, 3720, 200}, {8, 72, 520},
-                                  {5, 16904, 64},   {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},
-                                  {60, 1032, 1032}, {40, 3144, 1032}};
+  constexpr int64_t kSome[][3] = {{72, 72, 200},    {72, 72, 5128},   {144, 8200, 200}, {144, 8456, 64},
+                                  {272, 11272, 72}, {272, 5640, 64},  {144, 3720, 200}, {136, 10608, 4104},
+                                  {8, 72, 520},     {5, 16904, 64},   {13, 8456, 64},   {30, 16904, 64},
+                                  {60, 8456, 64},   {60, 1032, 1032}, {40, 3144, 1032}};
   const Device device = h200();
   for (const bool full : {false, true}) {
-    bool groups[3] = {}, share[50] = {}, turned = false, split = false;
+    bool groups[3] = {}, share[50] = {}, turned = false, split = false, wide = false;
     bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
@@ -347,6 +350,7 @@ void some_tiles() {
       const GemmTileInfo& t = kGemmTiles[gemm_sm90_plan(c, device).tile];
       groups[static_cast<int>(t.groups)] = share[static_cast<int>(t.share)] = true;
       turned |= t.turned;
+      wide |= gemm_boxes_only(t);
       split |= gemm_sm90_splits(c, device);
       if (c.m > kGemmSwapMaxM) continue;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
@@ -357,7 +361,7 @@ void some_tiles() {
       turns |= u.groups == GemmGroups::kTurns;
       pairs |= u.share == GemmShare::kA;
     }
-    CHECK(groups[0] && groups[1] && groups[2] && turned && (split || full));
+    CHECK(groups[0] && groups[1] && groups[2] && turned && wide && (split || full));
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }

@@ -42,16 +42,16 @@ TILES = [
     (776, 3592, 72), (72, 28000, 520), (520, 4304, 1032), (392, 4104, 200), (1024, 4096, 4104), (5, 34000, 520), (60, 34000, 520),
     (152, 3912, 3176), (72, 72, 6152), (536, 3680, 72), (392, 3720, 264), (60, 1032, 2056), (904, 3592, 72),
     (1928, 2312, 72), (648, 4232, 72), (1032, 2824, 72), (136, 2120, 72), (13, 8712, 3080),
-    (136, 4104, 6152), (136, 1224, 6152), (136, 5320, 264),
+    (136, 4104, 6152), (136, 1224, 6152), (136, 5320, 264), (136, 10608, 72), (136, 10608, 4104),
 ]  # fmt: skip
 # And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
-# largest.
-WAVES = [(904, 4104, 264), (648, 8456, 72), (776, 7240, 72), (2056, 4808, 72), (1160, 6408, 72)]
+# largest, and to a third: wide ones in turns.
+WAVES = [(904, 4104, 264), (648, 8456, 72), (776, 7240, 72), (2056, 4808, 72), (1160, 6408, 72), (776, 8496, 2056)]
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, two in
-# turns, tiles by rows, by columns, turned, clusters of eight; few rows: k cut, streamed, in turns, pairs that share b.
+# turns, tiles by rows, by columns, turned, clusters of eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b.
 SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (144, 8200, 200), (144, 8456, 64), (272, 11272, 72), (272, 5640, 64), (144, 3720, 200),
-    (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
+    (136, 10608, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
 ]  # fmt: skip
 # Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
 PROBES = [
@@ -59,7 +59,7 @@ PROBES = [
 ]  # fmt: skip
 OTHERS = [(392, 1152, 264), (392, 4104, 200), (392, 4232, 72)]  # the same for the other layouts
 # Tiles that store some columns twice.
-OVERLAPPING = [(904, 3592, 72), (776, 3592, 72), (1928, 2312, 72), (648, 4232, 72)]
+OVERLAPPING = [(904, 3592, 72), (776, 3592, 72), (1928, 2312, 72), (648, 4232, 72), (776, 8496, 2056)]
 FEW = {"smoke": 2, "ci": 5, "full": 15}  # shapes for what goes over layouts too
 # f32: as many tiles of 128 x 128 as an H200 has SMs, cut at every edge.
 LARGE_TILES = (388, 4236, 76)

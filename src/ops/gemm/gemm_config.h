@@ -54,6 +54,7 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
     {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
     {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, false},
+    {"128x176 ping-pong", 128, 176, GemmGroups::kTurns, GemmShare::kB, false, 0.865f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -65,6 +66,12 @@ static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
   return along_k ? finish == GemmFinish::kPlain || t.turned || t.rows * t.cols <= 128 * 256 : t.every_layout;
+}
+
+// With more sums than this in a thread there are no registers left for results that the copy engine does not take.
+constexpr int kGemmMostSums = 160;
+constexpr bool gemm_boxes_only(const GemmTileInfo& t) {
+  return t.rows * t.cols / (t.groups == GemmGroups::kTurns ? 128 : 256) > kGemmMostSums;
 }
 
 // Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
@@ -183,6 +190,7 @@ constexpr float kGemmClusterCycles = 850;         // until the blocks of a clust
 constexpr float kGemmStoreCycles = 14 / 128.f;    // for an element of a tile, by two warpgroups
 constexpr float kGemmAddCycles = 18 / 128.f;      // the same with bias or c
 constexpr float kGemmActCycles = 32 / 128.f;      // and with an activation
+constexpr float kGemmNarrowStore = 2;             // times that in narrow chunks, where registers are short
 constexpr float kGemmBesideAct = 0.985f;          // long products by turns, beside an activation: the clock falls
 constexpr float kGemmL2BytesPerCycle = 66;        // asked for by one SM while all of them load
 constexpr float kGemmOddLines = 1.75f;            // times as many where rows begin off its lines
@@ -234,7 +242,8 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const float came = 128.f * (t.rows + t.cols) / into;
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
-  const float store = gemm_store_cycles(c) * t.rows * t.cols;
+  const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
+  const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;
   float product = s.k_blocks * block;
   const bool turns = t.groups == GemmGroups::kTurns, act = c.act != EK_ACTIVATION_NONE, lasts = product > 4 * store;
   // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
@@ -285,6 +294,7 @@ GemmPlan gemm_best_plan(const GemmCall& c, const Device& device, Plan plan_tile)
   GemmPlan best;
   for (int tile = 0; tile < kGemmTileCount; ++tile) {
     if (!gemm_tile_built(tile, along_k, gemm_finish(c))) continue;
+    if (gemm_boxes_only(kGemmTiles[tile]) && gemm_finish(c) == GemmFinish::kFull && !gemm_takes_boxes(c)) continue;
     const GemmPlan plan = plan_tile(c, device, tile);
     if (plan.tile >= 0 && (best.tile < 0 || plan.cycles < best.cycles)) best = plan;
   }

@@ -113,14 +113,17 @@ struct GemmWork {
   int32_t k_step;
 };
 
-// The pieces of one worker, one after the other: its share of the streamed tiles, then whole ones.
+// The pieces of one worker, one after the other: its share of the streamed tiles, if there may be any, then whole ones.
+template <bool kStreams>
 class GemmWalk {
  public:
   EK_HOST_DEVICE GemmWalk(const GemmSchedule& s, int worker)
-      : at_(s.streamed ? s.begin(worker) : 0), end_(s.streamed ? s.begin(worker + 1) : 0), tile_(s.streamed + worker) {}
+      : at_(kStreams && s.streamed ? s.begin(worker) : 0),
+        end_(kStreams && s.streamed ? s.begin(worker + 1) : 0),
+        tile_((kStreams ? s.streamed : 0) + worker) {}
 
   EK_HOST_DEVICE bool next(const GemmSchedule& s, GemmWork* work) {
-    if (at_ < end_) {
+    if (kStreams && at_ < end_) {
       work->tile = at_ / s.k_blocks;
       work->k_begin = at_ - work->tile * s.k_blocks;
       const int32_t left = end_ - at_, rest = s.k_blocks - work->k_begin;

@@ -29,6 +29,8 @@ struct GemmSm90Tile {
   static constexpr GemmFinish kFinish = kFinish_;
   static constexpr bool kPlain = kFinish == GemmFinish::kPlain, kTurned = kTurned_;
   static constexpr bool kFew = kTurned && kWgCols <= kGemmSwapMaxM;  // for few rows of the caller's a
+  static constexpr bool kWhole = kPingpong && !kFew;                 // no tile in pieces
+  static constexpr bool kBoxesOnly = kWgRows * kWgCols / 128 > kGemmMostSums;
 
   static constexpr int kRows = kGroups == GemmGroups::kRows ? 2 * kWgRows : kWgRows;
   static constexpr int kCols = kGroups == GemmGroups::kCols ? 2 * kWgCols : kWgCols;
@@ -39,7 +41,7 @@ struct GemmSm90Tile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
-  static constexpr int kChunkCols = kWgCols % 64 == 0 || (kWgCols > 128 && kWgCols % 32) ? 64 : 32;
+  static constexpr int kChunkCols = kWgCols % 64 == 0 || (kWgCols > 128 && kWgCols % 32 && !kBoxesOnly) ? 64 : 32;
   static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
@@ -66,8 +68,9 @@ struct GemmSm90Tile {
   static constexpr bool kSingly = !kBoxes || (kPlain ? kPingpong : kChunks > 2);
   static constexpr int kChunkGroups = kSingly ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
-  // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away.
-  static constexpr bool kShares = kPingpong && !kPlain && !kFew && kChunks % 2 == 0 && !kOverlap;
+  // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away. Those
+  // that overlap stay together, in one half of the rows.
+  static constexpr bool kShares = kWhole && !kPlain && kChunks % 2 == 0 && (!kOverlap || kWgRows == 128);
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   // c of a block's last tile: chunks that have no buffer go to the ring, which nobody fills any more.
@@ -182,8 +185,9 @@ class GemmSm90Epilogue;
 template <class Tile, bool kRows>
 class GemmProducer {
  public:
-  __device__ __forceinline__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem, const GemmWalk& walk,
-                                          const GemmWork& first, bool more, const typename Tile::Place& place)
+  __device__ __forceinline__ GemmProducer(const GemmSm90Params& p, const GemmSmem<Tile>& smem,
+                                          const GemmWalk<Tile::kFew>& walk, const GemmWork& first, bool more,
+                                          const typename Tile::Place& place)
       : p_(p),
         smem_(smem),
         walk_(walk),
@@ -215,7 +219,7 @@ class GemmProducer {
       }
       done_ = 0;
       if (!more_) break;
-      work_ = gemm_slice(p_.schedule, next, place_.slice);
+      work_ = Tile::kWhole ? next : gemm_slice(p_.schedule, next, place_.slice);
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
     }
     pdl_launch();  // where the ring took all of it
@@ -260,7 +264,7 @@ class GemmProducer {
 
   const GemmSm90Params& p_;
   const GemmSmem<Tile>& smem_;
-  GemmWalk walk_;
+  GemmWalk<Tile::kFew> walk_;
   GemmWork work_;
   GemmOrigin<Tile> at_;
   RingAt<Tile> ring_;
@@ -362,14 +366,15 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const GemmSmem<Tile> smem(raw);
   const int warp = warp_index(), group = warp / 4;  // 0: producer, 1 and 2: consumers
-  const int split = p.schedule.split;
-  const auto place = Tile::Place::of(Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0);
+  const int split = Tile::kWhole ? 1 : p.schedule.split;
+  const uint32_t rank = Tile::kCluster > 1 || split > 1 ? cluster_rank() : 0;
+  const auto place = Tile::Place::of(Tile::kWhole ? rank % Tile::kCluster : rank);
   const int worker = cluster_id();
 
-  GemmWalk walk(p.schedule, worker);
+  GemmWalk<Tile::kFew> walk(p.schedule, worker);
   GemmWork next;
-  bool more = walk.next(p.schedule, &next);
-  if (more) next = gemm_slice(p.schedule, next, place.slice);
+  const bool any = walk.next(p.schedule, &next);
+  if (any && !Tile::kWhole) next = gemm_slice(p.schedule, next, place.slice);
   if (warp == 0 && elect_one()) {
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.full[i], 2);
@@ -386,9 +391,9 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
   if (group == 0) {
     registers_give<56>();
     if (warp == 0)
-      gemm_produce(GemmProducer<Tile, true>(p, smem, walk, next, more, place), split);
+      gemm_produce(GemmProducer<Tile, true>(p, smem, walk, next, any, place), split);
     else if (warp == 1)
-      gemm_produce(GemmProducer<Tile, false>(p, smem, walk, next, more, place), split);
+      gemm_produce(GemmProducer<Tile, false>(p, smem, walk, next, any, place), split);
     else
       gemm_begin<Tile>(split);
     if (Tile::kCluster == 1 && split > 1) cluster_wait();
@@ -399,11 +404,16 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile> ring(p);
     pdl_wait();
-    // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units.
-    for (int turn = 0; more; ++turn) {
+    // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units. -1: nothing is left, which takes no
+    // register that a bool would.
+    if (!any) next.tile = -1;
+    for (int turn = 0; next.tile >= 0; ++turn) {
       const GemmWork work = next;
-      more = walk.next(p.schedule, &next);
-      if (more) next = gemm_slice(p.schedule, next, place.slice);
+      if (!walk.next(p.schedule, &next))
+        next.tile = -1;
+      else if (!Tile::kWhole)
+        next = gemm_slice(p.schedule, next, place.slice);
+      const bool more = next.tile >= 0;
       const int k_blocks = work.k_count;
       const bool shared = Tile::kShares && p.shares && !more;
       if (Tile::kPingpong && turn % 2 != wg) {
@@ -421,7 +431,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
           });
       if constexpr (Tile::kShares)
         if (shared) epilogue.give_half(acc);
-      if (k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
+      if (Tile::kWhole || k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
     }
     // Outside of the loop, or the compiler sees sums that come from elsewhere and waits for every product.
     if constexpr (Tile::kShares) epilogue.end_half();

@@ -92,8 +92,8 @@ class GemmSm90Epilogue {
       if constexpr (Tile::kBoxes)
         if (p_.boxes) {
           if (p_.out.epilogue.bias) fetch_bias();
-          if (with_c && whole_) ask_first();
-          all = whole_ && kBuffers >= last() - first();
+          if (with_c && whole()) ask_first();
+          all = whole() && kBuffers >= last() - first();
         }
       if (with_c && !all) prefetch_c();
     }
@@ -136,8 +136,8 @@ class GemmSm90Epilogue {
   __device__ __forceinline__ void store(Acc& acc) {
     if constexpr (!Tile::kPlain) {
       if constexpr (Tile::kBoxes)
-        if (p_.boxes) return store_boxes(acc);
-      store_columns(acc);
+        if (Tile::kBoxesOnly || p_.boxes) return store_boxes(acc);
+      if constexpr (!Tile::kBoxesOnly) store_columns(acc);
     } else {
       store_tile(acc);
     }
@@ -257,6 +257,8 @@ class GemmSm90Epilogue {
   static __host__ __device__ constexpr int first_col(int i) {
     return i == 0 ? 0 : kCols - ((kCols + kWide - 1) / kWide - i) * kWide;
   }
+
+  __device__ __forceinline__ bool whole() const { return Tile::kWhole || whole_; }
 
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
@@ -429,7 +431,7 @@ class GemmSm90Epilogue {
     const GemmEpilogue& e = p_.out.epilogue;
     const bool with_c = p_.out.c.data;
     const int thread = computed_here(thread_);
-    if (with_c && !asked_) ask_first();
+    if (!Tile::kWhole && with_c && !asked_) ask_first();
     copy_wait<0>();
     barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
     const auto of = [&](int t) { return &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2]; };
@@ -441,7 +443,7 @@ class GemmSm90Epilogue {
     };
     float z[kChunkCols / 2];
     float2 bias[kBiases];
-    if (e.act == EK_ACTIVATION_NONE) {
+    if (!Tile::kBoxesOnly && e.act == EK_ACTIVATION_NONE) {
 #pragma unroll
       for (int t = 0; t < kChunks; ++t) {
         if (t < first() || t >= last()) continue;

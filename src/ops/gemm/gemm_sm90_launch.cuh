@@ -56,6 +56,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.boxes = !Tile::kPlain && Tile::kBoxes && gemm_takes_boxes(call) && result_map(c.d, &p.d) &&
             (!c.c.data || result_map(c.c, &p.c));
   p.shares = p.boxes && plan.shares;
+  if (!Tile::kPlain && Tile::kBoxesOnly) ok = ok && p.boxes;
   if (!ok) return fail(l.context, EK_STATUS_CUDA, "gemm_sm90: the driver refused a tensor map");
 
   Grid grid;
