@@ -12,6 +12,7 @@ STAGES = ("test", "memcheck", "racecheck", "bench")
 CORE = "core"  # stands beside the families: tests that belong to none
 
 INCLUDE = re.compile(r'^#include "(ops/[^"]+)"', re.M)
+IMPORT = re.compile(r"^\s*from (?:harness|\.)\.?(\w*) import (?:\(([^)]*)\)|(.*))", re.M)
 OP = re.compile(r"^\[(\w+)\]", re.M)
 TABLES = "src/dispatch/tables"
 
@@ -72,6 +73,29 @@ def included(paths, root=ROOT):
     return sorted(found)
 
 
+def harness(tests, root=ROOT):
+    """The modules of tests/harness that these tests import, directly or not. Of names that the package passes on, the module
+    that they are from: one family's tests must not go stale because another's got a new shape."""
+    folder = root / "tests" / "harness"
+    package = folder / "__init__.py"
+
+    def imports(file):
+        return [(module, re.findall(r"\w+", a or b)) for module, a, b in IMPORT.findall(file.read_text())]
+
+    if not package.exists():
+        return []
+    given = {name: module for module, names in imports(package) for name in names}
+    found, queue = {package}, [p for p in tests if p.suffix == ".py"]
+    while queue:
+        for module, names in imports(queue.pop()):
+            for name in [module] if module else [given.get(n, n) for n in names]:
+                file = folder / f"{name}.py"
+                if file.exists() and file not in found:
+                    found.add(file)
+                    queue.append(file)
+    return sorted(found)
+
+
 def routes(family, root=ROOT):
     """The rules of the measured tables that speak of a family's ops."""
     ops = set(OP.findall((root / "schema" / f"{family}.toml").read_text()))
@@ -86,12 +110,12 @@ def family_hash(family, stage, root=ROOT):
     if family == CORE:  # its tests go over all ops, by what the tests of the families say of them
         return digest(sorted([*shared, *files("src/ops", "schema", "tests", "bindings", root=root)]), root)
     own = files(f"src/ops/{family}", root=root)
-    asked = (
-        [f"bench/cases/{family}.toml"]
-        if stage == "bench"
-        else [f"tests/ops/{family}", "tests/harness", "tests/conftest.py"]
-    )
-    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", *asked, root=root)])
+    if stage == "bench":
+        asked = files(f"bench/cases/{family}.toml", root=root)
+    else:
+        asked = files(f"tests/ops/{family}", "tests/conftest.py", root=root)
+        asked += harness(asked, root)
+    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", root=root), *asked])
     return digest(paths, root, routes(family, root) if stage == "bench" else "")
 
 
