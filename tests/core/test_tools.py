@@ -119,6 +119,33 @@ def test_a_family_goes_stale_with_what_it_is_made_of(tree):
     assert sources.family_hash("small", "test", tree) == before
 
 
+def test_tests_speak_for_the_parts_of_the_harness_that_they_import(tree):
+    def changed(path):
+        before = sources.family_hash("small", "test", tree)
+        (tree / path).write_text((tree / path).read_text() + "\n")
+        return sources.family_hash("small", "test", tree) != before
+
+    for name, text in (
+        ("__init__", "from .given import Given, Gift\nfrom .other import Other\n"),
+        ("given", "from . import below\n"),
+        ("below", ""),
+        ("direct", "from .deep import (\n    a,\n    b,\n)\n"),
+        ("deep", ""),
+        ("module", ""),
+        ("other", ""),
+    ):
+        (tree / "tests/harness").mkdir(parents=True, exist_ok=True)
+        (tree / f"tests/harness/{name}.py").write_text(text)
+    test = tree / "tests/ops/small/test_twice.py"
+    test.write_text("from harness import Gift, module\nfrom harness.direct import x\n" + test.read_text())
+    for name in ("__init__", "given", "below", "direct", "deep", "module"):
+        assert changed(f"tests/harness/{name}.py"), name
+    assert not changed("tests/harness/other.py")
+    # What can't be followed is not used.
+    lines = [line for p in (ROOT / "tests").rglob("*.py") for line in p.read_text().splitlines()]
+    assert not [line for line in lines if line.lstrip().startswith("import harness")]
+
+
 def stale(tree, path):
     """Which families a change of the file makes stale, as (family, stage)."""
 
