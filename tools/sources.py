@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent.parent
 STAGES = ("test", "memcheck", "racecheck", "bench")
 CORE = "core"  # stands beside the families: tests that belong to none
 
-INCLUDE = re.compile(r'^#include "(ops/[^"]+)"', re.M)
+INCLUDE = re.compile(r'^#include "((?:ops|cuda)/[^"]+)"', re.M)
 IMPORT = re.compile(r"^\s*from (?:harness|\.)\.?(\w*) import (?:\(([^)]*)\)|(.*))", re.M)
 OP = re.compile(r"^\[(\w+)\]", re.M)
 TABLES = "src/dispatch/tables"
@@ -20,7 +20,7 @@ TABLES = "src/dispatch/tables"
 MAKING = ("CMakeLists.txt", "CMakePresets.json", "cmake", "tools/einkorn_gen")
 # What every family's kernels are made of or chosen by. Generated files follow from these and from the schema, and one
 # family must not go stale because another gained an op, so they are left out.
-SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", "src/cuda", *MAKING)
+SHARED = ("include/einkorn/einkorn.h", "src/core", "src/dispatch", *MAKING)
 # What is compiled or copied into the build folder.
 BUILT = (
     *MAKING,
@@ -62,12 +62,13 @@ def digest(paths, root=ROOT, extra=""):
 
 
 def included(paths, root=ROOT):
-    """The headers of other families that these files include, directly or not."""
+    """The headers of src/cuda and of other families that these files include, directly or not: a family must not go stale
+    because another one's kernels got a new building block."""
     found, queue = set(), list(paths)
     while queue:
         for name in INCLUDE.findall(queue.pop().read_text()):
             header = root / "src" / name
-            if header not in found and header not in paths and header.exists():
+            if header not in found and header not in paths and header.exists() and "_gen." not in header.name:
                 found.add(header)
                 queue.append(header)
     return sorted(found)
@@ -108,14 +109,15 @@ def family_hash(family, stage, root=ROOT):
     timed and shown (bench/*.py) is left out: a result says what was timed when it was."""
     shared = [p for p in files(*SHARED, root=root) if root / TABLES not in p.parents]
     if family == CORE:  # its tests go over all ops, by what the tests of the families say of them
-        return digest(sorted([*shared, *files("src/ops", "schema", "tests", "bindings", root=root)]), root)
+        return digest(sorted([*shared, *files("src/ops", "src/cuda", "schema", "tests", "bindings", root=root)]), root)
     own = files(f"src/ops/{family}", root=root)
     if stage == "bench":
         asked = files(f"bench/cases/{family}.toml", root=root)
     else:
         asked = files(f"tests/ops/{family}", "tests/conftest.py", root=root)
         asked += harness(asked, root)
-    paths = sorted([*shared, *own, *included(own, root), *files(f"schema/{family}.toml", root=root), *asked])
+    made_of = [*shared, *own]
+    paths = sorted([*made_of, *included(made_of, root), *files(f"schema/{family}.toml", root=root), *asked])
     return digest(paths, root, routes(family, root) if stage == "bench" else "")
 
 

@@ -38,7 +38,7 @@ def tree(tmp_path):
         "docs/glossary.md": "`rows` and `dim`\n",
         "src/ops/small/twice_cpu.cpp": SPDX,
         "src/ops/small/twice_cuda.cu": SPDX + '#include "ops/shared/help.cuh"\n',
-        "src/ops/shared/help.cuh": SPDX,
+        "src/ops/shared/help.cuh": SPDX + '#include "cuda/vec.cuh"\n',
         "src/cuda/vec.cuh": SPDX + 'asm volatile("");\n',
         "tests/ops/small/test_twice.py": "# SPDX-License-Identifier: Apache-2.0\n",
         "bench/cases/small.toml": "[twice]\ncases = [{ rows = 1, dim = 8 }]\n",
@@ -163,6 +163,13 @@ def stale(tree, path):
 )
 def test_all_is_stale_with_how_the_library_is_made(tree, path):
     assert len(stale(tree, path)) == 4
+
+
+def test_a_building_block_speaks_for_the_families_that_include_it(tree):
+    assert stale(tree, "src/cuda/other.cuh") == {(sources.CORE, s) for s in ("test", "bench")}
+    (tree / "src/core").mkdir()
+    (tree / "src/core/launch.cpp").write_text('#include "cuda/other.cuh"\n')
+    assert len(stale(tree, "src/cuda/other.cuh")) == 4
 
 
 @pytest.mark.parametrize(
