@@ -42,9 +42,10 @@ int64_t whole_share(const AttentionSplit& s, const std::vector<int64_t>& tiles) 
   const int64_t batch = static_cast<int64_t>(tiles.size()), total = sums(s, tiles).back();
   int64_t longest = 0;
   for (int64_t n : tiles) longest = std::max(longest, split_units(s, n));
-  const int64_t share = split_whole(s, total, batch, longest);
+  const int64_t even = split_share(s, total), share = split_whole(s, even, total, batch, longest);
   if (batch * longest < 1 << 30)
-    CHECK_EQ(split_whole(narrow(s), static_cast<int>(total), static_cast<int>(batch), static_cast<int>(longest)),
+    CHECK_EQ(split_whole(narrow(s), static_cast<int>(even), static_cast<int>(total), static_cast<int>(batch),
+                         static_cast<int>(longest)),
              static_cast<int>(share));
   return share;
 }
@@ -239,9 +240,10 @@ void invariance() {
 void check_joined(int64_t blocks, int64_t tiles) {
   int64_t at = 0, least = tiles, most = 0, parts = 0;
   for (int64_t rank = 0; rank < blocks; ++rank) {
-    const AttentionPiece p = split_joined(blocks, 3, 5, rank, tiles);
+    const AttentionPiece p = split_joined(blocks, 3, 5, rank, tiles, tiles / blocks);
     CHECK(p.sequence == 3 && p.head == 5 && p.units == p.tile_end - p.tile_begin && p.slot == -1);
-    CHECK(same(p, split_joined(static_cast<int>(blocks), 3, 5, static_cast<int>(rank), static_cast<int>(tiles))));
+    CHECK(same(p, split_joined(static_cast<int>(blocks), 3, 5, static_cast<int>(rank), static_cast<int>(tiles),
+                               static_cast<int>(tiles / blocks))));
     if (p.units > 0) CHECK(p.tile_begin == at && parts == rank);
     at += p.units, parts += p.units > 0;
     least = std::min<int64_t>(least, p.units), most = std::max<int64_t>(most, p.units);
@@ -267,12 +269,15 @@ void clusters() {
     CHECK_EQ(c.blocks, blocks);
   };
   check(two, 132, 1, 8, 1024, 1, 8);     // 128 keys a block are the least
-  check(two, 132, 1, 8, 8192, 1, 8);     // half of the SMs, in place of two clusters an item
-  check(two, 132, 2, 8, 4096, 1, 8);     // 128 blocks
-  check(two, 132, 1, 4, 131072, 4, 8);   // one cluster would leave most SMs idle
+  check(two, 132, 1, 8, 4096, 1, 8);     // half of the SMs, in place of several clusters an item
+  check(two, 132, 1, 8, 8192, 8, 2);     // but not for so many tiles
+  check(two, 132, 2, 8, 8192, 1, 8);     // 128 blocks
+  check(two, 132, 1, 4, 131072, 16, 2);  // one cluster would leave most SMs idle
+  check(two, 132, 1, 4, 16384, 4, 8);    // sixteen pairs take longer to meet than they gain
   check(two, 132, 1, 1, 131072, 16, 8);  // 128 blocks
   check(one, 132, 1, 2, 8192, 7, 8);     // 15 of eight blocks are there at once
   check(one, 132, 16, 2, 2048, 1, 2);    // of four blocks, 32 would not be
+  check(one, 132, 4, 2, 8192, 1, 8);     // half of the SMs, with an SM for every block
   check(two, 264, 8, 8, 2048, 1, 2);     // nor 64, at two blocks an SM
   check(two, 264, 4, 8, 1024, 1, 4);     // nor 32 of eight
   check(two, 264, 8, 9, 2048, 1, 1);     // 144 blocks of 264
@@ -282,13 +287,19 @@ void clusters() {
   check(two, 132, 1, 8, 0, 1, 1);
   check(two, 132, 0, 8, 1024, 1, 1);
   check({132, 2, 1}, 132, 1, 8, 1024, 1, 1);  // a kernel without clusters
-  // Several boxes or rows to a tile: a block on every SM
+  // Several boxes or rows to a tile: a block on every SM from fewer keys on
   check(two, 264, 8, 8, 2048, 1, 2, 16);
-  check(two, 132, 1, 8, 8192, 2, 8, 16);
-  check(two, 132, 1, 4, 131072, 4, 8, 16);
+  check(two, 132, 1, 8, 8192, 8, 2, 16);
+  check(two, 132, 1, 8, 5120, 8, 2, 16);
+  check(two, 132, 1, 4, 131072, 16, 2, 16);
   check(two, 132, 1, 8, 1024, 1, 8, 16);
   check(two, 264, 8, 8, 2048, 1, 2, 1);
-  check(two, 132, 1, 8, 8192, 2, 8, 1);
+  check(two, 132, 1, 8, 8192, 8, 2, 1);
+  // Key by key, and keys are short: two blocks an SM
+  const AttentionRoom narrow_keys = {132, 2, 8, 8, 2, true};
+  check(narrow_keys, 264, 4, 8, 2048, 1, 4);
+  check(narrow_keys, 264, 4, 8, 2048, 4, 2, 1);
+  check(narrow_keys, 264, 1, 8, 8192, 3, 8, 1);
   // Key by key, by one warp: no clusters
   check({132, 2, 8, 8, 1}, 264, 8, 8, 2048, 1, 1, 1);
   CHECK_EQ(split_clusters(attention_split(132, 8, 64, true), two, 1, 16, 64).blocks, 1);
@@ -310,17 +321,19 @@ void clusters() {
             // With so many workers the device joins a batch of full length, and in 32 bits the same
             AttentionSplit used = s;
             used.workers = blocks * items;
-            CHECK(split_joins(used, blocks, total, heads * tiles));
+            const int64_t share = split_share(used, total);
+            CHECK(split_joins(used, share, blocks, heads * tiles));
             if (total < 1 << 30)
-              CHECK(split_joins(narrow(used), static_cast<int>(blocks), static_cast<int>(total),
+              CHECK(split_joins(narrow(used), static_cast<int>(share), static_cast<int>(blocks),
                                 static_cast<int>(heads * tiles)));
           }
   // Lengths that differ by a quarter are joined, one long sequence among short ones is not.
   const AttentionSplit s = attention_split(256, 8, 64, false);
-  CHECK(split_joins(s, 4, 8 * 32 * 8, 32 * 8));
-  CHECK(split_joins(s, 4, (32 + 7 * 28) * 8, 32 * 8));
-  CHECK(!split_joins(s, 4, (32 + 7 * 8) * 8, 32 * 8));
-  CHECK(split_joins(s, 4, (16 + 7) * 8, 16 * 8));  // no block has twice the least
+  const auto joins = [&](int64_t total, int64_t longest) { return split_joins(s, split_share(s, total), 4, longest); };
+  CHECK(joins(8 * 32 * 8, 32 * 8));
+  CHECK(joins((32 + 7 * 28) * 8, 32 * 8));
+  CHECK(!joins((32 + 7 * 8) * 8, 32 * 8));
+  CHECK(joins((16 + 7) * 8, 16 * 8));  // no block has twice the least
 }
 
 // visible() against the three conditions of the schema, key by key.

@@ -16,16 +16,17 @@ struct KvCache {
   int64_t scale_page, scale_slot, scale_head;
 };
 
+// What a kernel needs first is last, beside its own parameters: each line of parameters that it touches is a wait.
 struct AttentionCall {
   Tensor q, y, lse;  // lse: no data if it is not asked for
   int32_t lead;      // dims of q and y before heads; lse has the same
-  int64_t tokens, batch, heads, kv_heads, head_dim, v_dim, pages;
+  ek_dtype T, K;
   KvCache k, v;
-  Sequences seqs;
-  Mask mask;
   const float *sinks, *alibi;  // [heads], or null
   float softcap, scale;        // softcap 0: off
-  ek_dtype T, K;
+  int64_t tokens, pages, heads, kv_heads, head_dim, v_dim, batch;
+  Mask mask;
+  Sequences seqs;
 };
 
 inline KvCache kv_cache(const Tensor& t, const Tensor& scale) {

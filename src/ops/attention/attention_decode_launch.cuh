@@ -47,8 +47,12 @@ inline DecodeParams decode_params(const AttentionCall& call, const DecodeSizes& 
   p.split = sizes.split;
   p.group = static_cast<int32_t>(call.heads / call.kv_heads);
   p.rows = sizes.rows, p.row_blocks = sizes.row_blocks, p.slot_rows = sizes.slot_rows;
-  p.cluster = static_cast<int32_t>(sizes.clusters.blocks), p.teams = static_cast<int32_t>(sizes.clusters.count);
-  p.late = p.cluster > 2 && 2 * sizes.split.workers > l.device.processors;
+  p.cluster = Divider(sizes.clusters.blocks), p.teams = static_cast<int32_t>(sizes.clusters.count);
+  p.clusters = static_cast<int32_t>(sizes.split.workers / sizes.clusters.blocks);
+  p.workers = Divider(split_workers(sizes.split)), p.heads = Divider(sizes.split.heads);
+  p.parts = Divider(sizes.clusters.count * sizes.clusters.blocks);
+  p.columns = Divider(call.v_dim < 4 ? 1 : call.v_dim / 4);
+  p.late = sizes.late;
   p.k_tokens = by_token(call.k), p.v_tokens = by_token(call.v);
   p.special = call.softcap > 0.f || call.alibi;
   p.factor = call.scale * (call.softcap > 0.f ? 1.f / call.softcap : kLog2e);

@@ -5,6 +5,7 @@
 // range are not read, nor is their page number: their rows become zeros.
 #pragma once
 
+#include "cuda/copy.cuh"
 #include "cuda/mma.cuh"
 #include "ops/attention/attention_decode_plan.h"
 
@@ -136,8 +137,9 @@ class DecodeCopy {
   }
 
   // The same where all rows are read, all of their columns, and K and V are alike: half of the instructions. own: where this
-  // lane's row is in both, in 16 bytes.
-  __device__ __forceinline__ void alike(uint32_t tiles, int first, const char* k, const char* v, uint32_t own) const {
+  // lane's row is in both, in 16 bytes. keep: how long L2 keeps them.
+  __device__ __forceinline__ void alike(uint32_t tiles, int first, const char* k, const char* v, uint32_t own,
+                                        uint64_t keep) const {
     const uint32_t to = tiles + place_ + first * Plan::kPitch;
 #pragma unroll
     for (int i = 0; i < kRows; i += kStep) {
@@ -145,8 +147,8 @@ class DecodeCopy {
       const uint32_t at = (to ^ static_cast<uint32_t>((i & kTurn) * 16)) + i * Plan::kPitch;
 #pragma unroll
       for (int j = 0; j < kTimes; ++j) {
-        copy_async(at + j * kAcross / 8 * Plan::kKeys * 128, k + row + j * kAcross * 16, 16);
-        copy_async(at + Plan::kTileBytes + j * kAcross / 8 * Plan::kKeys * 128, v + row + j * kAcross * 16, 16);
+        copy_async_by(at + j * kAcross / 8 * Plan::kKeys * 128, k + row + j * kAcross * 16, keep);
+        copy_async_by(at + Plan::kTileBytes + j * kAcross / 8 * Plan::kKeys * 128, v + row + j * kAcross * 16, keep);
       }
     }
   }

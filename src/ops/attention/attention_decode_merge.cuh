@@ -15,9 +15,10 @@ namespace ek {
 struct DecodeNotes {
   int last;     // this block is the last one of its item to end
   int longest;  // units of the longest sequence
+  int empty;    // there are sequences without a unit
   int blocks;   // of this cluster, which share its only item; 0: this block has a stretch of the line
   int teams;    // clusters that do
-  int each;     // vectors of the result for a block of a cluster
+  int shift;    // 2^shift vectors of the result for each block of a cluster
 };
 
 template <class Plan>
@@ -79,6 +80,11 @@ __device__ __forceinline__ DecodePlace decode_place(const DecodeParams& p, const
   if (p.c.seqs.q_len == 1) return {0, item.kv_head * p.group + row + item.row};
   const int query = (row + item.row) / p.group;
   return {query, item.kv_head * p.group + row + item.row - query * p.group};
+}
+
+// The row that a vector of four columns belongs to, of rows that follow one another.
+__device__ __forceinline__ int decode_line(const DecodeParams& p, int vector) {
+  return static_cast<int>(p.columns.divide(static_cast<uint32_t>(vector)));
 }
 
 // Where results go.
@@ -184,7 +190,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
   const int part = parts > 1 ? threadIdx.x / work : 0, each = (count + parts - 1) / parts;
   const int end = min((part + 1) * each, count);
   for (int at = threadIdx.x - part * work; at < work && part < parts; at += parts > 1 ? work : threads) {
-    const int row = at / columns, column = (at - row * columns) * 4;
+    const int row = decode_line(p, at), column = (at - row * columns) * 4;
     DecodeSum sum;
     for (int i = part * each; i < end; i += kAtOnce) {
       float2 base[kAtOnce];
@@ -209,7 +215,7 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
   decode_sync<Plan>();
   if (parts == 1) return;
   if (static_cast<int>(threadIdx.x) < work) {
-    const int row = threadIdx.x / columns;
+    const int row = decode_line(p, threadIdx.x);
     const float4* sums = reinterpret_cast<const float4*>(s.sums);
     const float2* bases = reinterpret_cast<const float2*>(sums + parts * work);
     DecodeSum sum;
@@ -238,7 +244,7 @@ class DecodeJoin {
 
   // This block's sum of vector `at`.
   __device__ __forceinline__ void send(int at, const DecodeSum& sum) const {
-    const int each = s_.notes->each, to = at / each, place = cluster_rank() * each + at - to * each;
+    const int shift = s_.notes->shift, to = at >> shift, place = (cluster_rank() << shift) + at - (to << shift);
     cluster_store_async(sums() + place, s_.arrived, to, sum.y);
     cluster_store_async(bases() + place, s_.arrived, to, make_float2(sum.most, sum.total));
   }
@@ -246,18 +252,19 @@ class DecodeJoin {
   // The slice of this block.
   __device__ __forceinline__ void finish(int sequence, const DecodeItem& item, int columns) const {
     const int rank = static_cast<int>(cluster_rank()), blocks = s_.notes->blocks, teams = s_.notes->teams;
-    const int each = s_.notes->each, first = rank * each, count = min(each, item.rows * columns - first);
+    const int each = 1 << s_.notes->shift, first = rank * each, count = min(each, item.rows * columns - first);
     if (count <= 0) return;
     const auto write = [&](int at, const DecodeSum& sum) {
-      const int row = at / columns;
+      const int row = decode_line(p_, at);
       decode_write(p_, sequence, decode_place(p_, item, row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
     };
     if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * count * 24);
     mbarrier_wait(s_.arrived, 0);
     // Of all teams, in the workspace, which has room for a state of every block: [items, teams, room]
-    const int team = static_cast<int>(cluster_id()), number = team / p_.teams, room = p_.slot_rows * columns;
+    const int team = static_cast<int>(p_.cluster.divide(blockIdx.x)), room = p_.slot_rows * columns;
+    const int number = static_cast<int>(p_.parts.divide(blockIdx.x));  // the item's
     float4* const all_sums = reinterpret_cast<float4*>(p_.states);
-    float2* const all_bases = reinterpret_cast<float2*>(all_sums + gridDim.x / p_.cluster * room);
+    float2* const all_bases = reinterpret_cast<float2*>(all_sums + p_.clusters * room);
     for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) {
       const DecodeSum sum = decode_add<4, false>(sums() + i, each, bases() + i, each, blocks);
       const int at = team * room + first + i;
@@ -269,7 +276,7 @@ class DecodeJoin {
     if (teams == 1) return;
     decode_sync<Plan>();
     if (threadIdx.x == 0) {
-      uint32_t* const counter = &p_.counters[number * p_.cluster + rank];
+      uint32_t* const counter = &p_.counters[number * p_.cluster.divisor + rank];
       const bool last = atomic_add_ordered(counter, 1u) + 1 == static_cast<uint32_t>(teams);
       if (last) *counter = 0;
       s_.notes->last = last;
@@ -286,7 +293,7 @@ class DecodeJoin {
   // What was sent to this block: [blocks, each], maxima and totals behind the sums.
   __device__ __forceinline__ float4* sums() const { return reinterpret_cast<float4*>(s_.ring); }
   __device__ __forceinline__ float2* bases() const {
-    return reinterpret_cast<float2*>(sums() + (Plan::kRows * Plan::kDim / 4 + Plan::kMostCluster));
+    return reinterpret_cast<float2*>(sums() + 2 * (Plan::kRows * Plan::kDim / 4));
   }
 
   const DecodeParams& p_;

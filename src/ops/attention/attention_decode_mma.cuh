@@ -15,7 +15,7 @@ namespace ek {
 __device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
   const int at = blockIdx.x * blockDim.x + threadIdx.x;
   if (p.table_lines > 0 && at < p.table_lines * p.c.batch) {
-    const int b = at / p.table_lines;
+    const int b = p.c.batch == 1 ? 0 : at / p.table_lines;
     prefetch_l2(p.c.seqs.page_table + b * p.c.seqs.table_stride + (at - b * p.table_lines) * 32);
   }
   if (at < p.q_lines) prefetch_l2(static_cast<const char*>(p.c.q.data) + at * 128);
@@ -47,11 +47,17 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
     s.first[b + 1] = split_units(split, split_tiles(split, keys));
   }
   if (batch > 32) __syncthreads();  // else the first warp has them all
-  if (threadIdx.x < 32) {
+  if (batch == 1) {
+    if (threadIdx.x == 0) {
+      s.first[0] = 0;
+      s.notes->longest = static_cast<int>(s.first[1]), s.notes->empty = s.first[1] == 0;
+    }
+  } else if (threadIdx.x < 32) {
     I before = 0, longest = 0;
+    bool empty = false;
     for (int b = lane; b < (batch + 31) / 32 * 32; b += 32) {
       I sum = b < batch ? s.first[b + 1] : 0;
-      longest = max(longest, sum);
+      longest = max(longest, sum), empty |= b < batch && sum == 0;
 #pragma unroll
       for (int d = 1; d < 32; d *= 2) {
         const I other = __shfl_up_sync(0xffffffffu, sum, d);
@@ -61,7 +67,8 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
       if (b < batch) s.first[b + 1] = sum;
       before = __shfl_sync(0xffffffffu, sum, 31);
     }
-    if (lane == 0) s.first[0] = 0;
+    empty = __any_sync(0xffffffffu, empty);
+    if (lane == 0) s.first[0] = 0, s.notes->empty = empty;
     if constexpr (Plan::kLoadWarps > 0) {
       longest = __reduce_max_sync(0xffffffffu, longest);
       if (lane == 0) s.notes->longest = longest;
@@ -78,8 +85,13 @@ __device__ __forceinline__ DecodeBlock<typename Plan::I> decode_stretch(const De
   const AttentionSplitOf<I> split = decode_split<Plan>(p);
   const int batch = static_cast<int>(p.c.batch);
   const I total = s.first[batch];
-  const I share =
-      Plan::kLoadWarps > 0 ? split_whole(split, total, batch, I{s.notes->longest}) : split_share(split, total);
+  I share = 0;
+  if constexpr (Plan::kLoadWarps > 0) {  // split_share without a division
+    share = max(static_cast<I>(p.workers.divide(static_cast<uint32_t>(total) + p.workers.divisor - 1)), split.least);
+    share = split_whole(split, share, total, batch, I{s.notes->longest});
+  } else {
+    share = split_share(split, total);
+  }
   const I begin = split_begin(split, share, static_cast<I>(blockIdx.x));
   return {split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
 }
@@ -204,7 +216,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     decode_sync<Plan>();
     if (joined && from == 0) cluster_wait();  // all warps have, of all blocks
     for (int at = threadIdx.x; at < kRows * columns; at += decode_threads<Plan>()) {
-      const int line = at / columns, column = (at - line * columns) * 4, row = from + line;
+      const int line = decode_line(p, at), column = (at - line * columns) * 4, row = from + line;
       if (row >= item.rows) break;
       DecodeSum sum;
 #pragma unroll
@@ -249,14 +261,15 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   if (s.notes->last) decode_merge<Plan>(p, s, piece, states, groups);
 }
 
-// Sequences without a visible key: no stretch has them.
+// Sequences without a visible key: no stretch has them. The threads that multiply come here.
 template <class Plan>
 __device__ __forceinline__ void decode_empty(const DecodeParams& p, const DecodeSmem<Plan>& s) {
+  if (!s.notes->empty) return;
   const int columns = static_cast<int>(p.c.v_dim / 4), work = static_cast<int>(p.c.heads * p.c.seqs.q_len) * columns;
   for (int b = blockIdx.x; b < p.c.batch; b += gridDim.x) {
     if (s.first[b + 1] != s.first[b]) continue;
-    for (int i = threadIdx.x; i < work; i += blockDim.x) {
-      const int row = i / columns, query = row / static_cast<int>(p.c.heads);
+    for (int i = threadIdx.x; i < work; i += decode_threads<Plan>()) {
+      const int row = decode_line(p, i), query = row / static_cast<int>(p.c.heads);
       decode_write(p, b, {query, row - query * static_cast<int>(p.c.heads)}, (i - row * columns) * 4,
                    make_float4(0.f, 0.f, 0.f, 0.f), -INFINITY, 0.f);
     }

@@ -55,23 +55,27 @@ struct DecodePlan {
   }
 };
 
+// In the order in which they are needed.
 struct DecodeParams {
   AttentionCall c;
-  AttentionSplit split;     // its heads: kv heads times blocks of 16 rows
-  int32_t group, rows;      // heads of a kv head, and times q_len; row = query * group + head
-  int32_t row_blocks;       // of 16 rows, of a kv head
-  int32_t slot_rows;        // rows of a state
-  int32_t cluster, teams;   // blocks of a cluster (1: none), and clusters of every item
+  int32_t table_lines;      // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
+  int32_t q_lines;          // of all of q
   bool late;                // the next kernel is let in at the end: large clusters would have to share SMs with its own
   bool k_tokens, v_tokens;  // scales for each token; else one for all tokens of a head
   bool special;             // softcap or ALiBi
-  float factor;             // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
-  float* states;            // [slots, slot_rows, v_dim]: sums of values, not yet divided
-  float2* bases;            // [slots, slot_rows]: maximum (a power of two's exponent) and total
+  int32_t clusters, teams;  // of the grid, and of every item
+  AttentionSplit split;     // its heads: kv heads times blocks of 16 rows
+  Divider workers, heads;   // of a line, and the split's
+  Divider cluster, parts;   // blocks of a cluster (1: there are none), and of all clusters of an item
   Divider page_size;
+  int32_t row_blocks;   // of 16 rows, of a kv head
+  int32_t group, rows;  // heads of a kv head, and times q_len; row = query * group + head
+  int32_t slot_rows;    // rows of a state
+  float factor;         // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
+  Divider columns;      // of y, in fours
+  float* states;        // [slots, slot_rows, v_dim]: sums of values, not yet divided
+  float2* bases;        // [slots, slot_rows]: maximum (a power of two's exponent) and total
   uint32_t* counters;   // [workers], or [items] where the split is fixed, or [items, cluster]
-  int32_t table_lines;  // of 128 bytes, in a sequence's line of the page table; 0: not worth fetching ahead
-  int32_t q_lines;      // of all of q
 };
 
 }  // namespace ek

@@ -27,6 +27,7 @@ struct DecodeSizes {
   int64_t slots;  // of a launch, slot_rows each
   int32_t rows, slot_rows, row_blocks;
   AttentionClusters clusters;
+  bool late;  // two such launches do not have room at once
   size_t bytes(const AttentionCall& c) const { return static_cast<size_t>(slots * slot_rows) * (c.v_dim * 4 + 8); }
 };
 
@@ -46,10 +47,14 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape
   s.slab = kDecodeBatch;
   s.clusters = {1, 1};
   if (c.batch <= s.slab) s.clusters = split_clusters(s.split, shape.room, c.batch, whole, c.seqs.page_size);
-  if (s.clusters.blocks > 1)
-    s.split.workers = c.batch * s.split.heads * s.clusters.count * s.clusters.blocks;
-  else if (shape.lines)
+  if (s.clusters.blocks > 1) {
+    const int64_t clusters = c.batch * s.split.heads * s.clusters.count;
+    s.split.workers = clusters * s.clusters.blocks;
+    s.late = s.clusters.blocks > 2 &&
+             (2 * s.split.workers > shape.room.processors || 2 * clusters > shape.room.at_once(s.clusters.blocks));
+  } else if (shape.lines) {
     s.split.lines = split_lines(s.split, c.batch < s.slab ? c.batch : s.slab);
+  }
   if (batch_invariant) {
     const int64_t one = split_slots(s.split, 1, tiles) * s.slot_rows * (c.v_dim * 4 + 8);
     const int64_t fit = kDecodeSlabBytes / (one < 1 ? 1 : one), counted = kCounters / s.split.heads;

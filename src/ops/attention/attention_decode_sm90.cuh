@@ -175,8 +175,8 @@ class DecodeProducer {
       const Place at = there ? place(note, tile, own, data ? own - first_ : own >> maps_.run_shift) : Place{0, 0};
       if (data && maps_.alike && first >= low && first + kRows <= high) {
         const uint32_t page = static_cast<uint32_t>(at.page) * maps_.page, slot = static_cast<uint32_t>(at.slot);
-        copy_.alike(tiles, first, k_data, v_data,
-                    page + slot * maps_.slot + static_cast<uint32_t>(tile.z) * maps_.head);
+        copy_.alike(tiles, first, k_data, v_data, page + slot * maps_.slot + static_cast<uint32_t>(tile.z) * maps_.head,
+                    keep_);
       } else if (data) {
         const uint32_t rows = __ballot_sync(0xffffffffu, there);
         const char* k_row = k_data + (there ? (head * k.head + at.page * k.page + at.slot * k.slot) * sizeof(K) : 0);
@@ -235,16 +235,18 @@ class DecodeConsumer {
 template <class I>
 __device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams& p, DecodeBlock<I>& block,
                                                              DecodeNotes& notes) {
-  using attention_detail::quotient;
-  const int cluster = static_cast<int>(cluster_id()), item = p.teams == 1 ? cluster : quotient(cluster, p.teams);
-  const int sequence = block.batch == 1 ? 0 : quotient(item, block.split.heads);
-  const int tiles = block.tiles(sequence), team = cluster - item * p.teams;
-  notes.teams = p.teams == 1 ? 1 : min(p.teams, split_teams(block.split, p.cluster, tiles));
-  notes.blocks = tiles < 2 || team >= notes.teams ? 0 : min(tiles, p.cluster);
-  const int rank = team * p.cluster + static_cast<int>(cluster_rank());
+  const int all = static_cast<int>(p.parts.divisor), cluster = static_cast<int>(p.cluster.divisor);
+  const int item = static_cast<int>(p.parts.divide(blockIdx.x)), rank = static_cast<int>(blockIdx.x) - item * all;
+  const int sequence = static_cast<int>(p.heads.divide(item)), tiles = block.tiles(sequence);
+  // Divisions by numbers that only the device knows are for short items.
+  const bool full = tiles >= block.split.least * all;
+  notes.teams = full ? p.teams : min(p.teams, split_teams(block.split, cluster, tiles));
+  const int parts = notes.teams * cluster;
+  notes.blocks = tiles < 2 || rank >= parts ? 0 : min(tiles, cluster);
+  const int each = parts == all ? static_cast<int>(p.parts.divide(tiles)) : attention_detail::quotient(tiles, parts);
   const AttentionPieceOf<I> piece =
-      split_joined<I>(notes.teams * p.cluster, sequence, item - sequence * block.split.heads, rank, tiles);
-  block.begin = 0, block.end = team < notes.teams ? piece.units : 0;
+      split_joined<I>(parts, sequence, item - sequence * block.split.heads, rank, tiles, each);
+  block.begin = 0, block.end = rank < parts ? piece.units : 0;
   return piece;
 }
 // At the cluster's barrier for warps that send no states: all of a cluster have to come, and they have done with the ring.
@@ -252,6 +254,35 @@ __device__ __forceinline__ void decode_pass_join() {
   __syncwarp();
   cluster_arrive_relaxed();
   cluster_wait();
+}
+
+// A block's stretch, from `piece` on.
+template <class Plan>
+__device__ __forceinline__ void decode_pieces(const DecodeParams& p, const DecodeMaps& maps, const DecodeSmem<Plan>& s,
+                                              const DecodeRing<Plan>& ring, const DecodeBlock<typename Plan::I>& block,
+                                              const AttentionPieceOf<typename Plan::I>& piece,
+                                              const DecodeNotes& notes) {
+  const int warp = threadIdx.x / 32;
+  // For when the item ends.
+  if (threadIdx.x == 0) {
+    const int work = decode_item(p, piece.head).rows * static_cast<int>(p.columns.divisor);
+    int shift = 0;
+    while (notes.blocks << shift < work && notes.blocks > 0) ++shift;
+    s.notes->blocks = notes.blocks, s.notes->teams = notes.teams, s.notes->shift = shift;
+  }
+  // In this order the compiler puts the loads first: of instructions, too, a start waits for each line.
+  if (warp < Plan::kWarps) {
+    const int group = warp / Plan::kSlices, slice = warp % Plan::kSlices;
+    DecodeQuery<Plan> query(p, s);
+    query.fetch(piece);
+    query.store();
+    decode_sync<Plan>();
+    DecodeConsumer<Plan> tiles(ring, group);
+    decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
+  } else {
+    DecodeProducer<Plan>(p, maps, block, piece, ring).run();
+    if (notes.blocks > 0) decode_pass_join();
+  }
 }
 
 template <class Plan>
@@ -265,33 +296,17 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
   DecodeBlock<I> block = decode_stretch<Plan>(p, s);
   AttentionPieceOf<I> piece;
   DecodeNotes notes = {};
-  const bool joins =
-      p.cluster > 1 && split_joins(block.split, p.cluster * p.teams, s.first[block.batch], s.notes->longest);
+  const bool joins = p.cluster.divisor > 1 &&
+                     split_joins<I>(block.split, block.share, static_cast<int>(p.parts.divisor), s.notes->longest);
   if (joins) piece = decode_joined(p, block, notes);
-  decode_empty(p, s);
   if (block.begin >= block.end) {
     if (notes.blocks > 0) decode_pass_join();
-    return;
+  } else {
+    if (!joins) piece = block.piece();
+    decode_pieces<Plan>(p, maps, s, ring, block, piece, notes);
   }
-  if (!joins) piece = block.piece();
-  // For when the item ends.
-  if (threadIdx.x == 0) {
-    const int work = decode_item(p, piece.head).rows * static_cast<int>(p.c.v_dim) / 4;
-    s.notes->blocks = notes.blocks, s.notes->teams = notes.teams;
-    s.notes->each = notes.blocks > 0 ? (work + notes.blocks - 1) / notes.blocks : 0;
-  }
-  if (warp >= Plan::kWarps) {
-    DecodeProducer<Plan>(p, maps, block, piece, ring).run();
-    if (notes.blocks > 0) decode_pass_join();
-    return;
-  }
-  const int group = warp / Plan::kSlices, slice = warp % Plan::kSlices;
-  DecodeQuery<Plan> query(p, s);
-  query.fetch(piece);
-  query.store();
-  decode_sync<Plan>();
-  DecodeConsumer<Plan> tiles(ring, group);
-  decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
+  // At the end: a kernel that asks for what this needs in front of the loads would wait for it in every call.
+  if (warp < Plan::kWarps) decode_empty(p, s);
 }
 
 template <class Plan>

@@ -56,12 +56,12 @@ struct DecodePlan90 {
   static EK_RULE int ring_bytes(int) { return kRingBytes; }
   static_assert(kStages >= 2, "a tile on the way while another is used");
   static constexpr int kMostCluster = 8;  // blocks; 16 were slower wherever they were tried
-  static_assert(kStages * kStageBytes >= (kRows * kDim / 4 + kMostCluster) * 24,
-                "the states of an item fit in the ring");
+  static_assert(kStages * kStageBytes >= 2 * (kRows * kDim / 4) * 24 && kRows * kDim / 4 >= kMostCluster,
+                "the states of an item fit in the ring, in slices that are rounded up to powers of two");
 };
 
 // Where items are few and long, each is cut into so many parts that the merge, by one block, takes longer than a second
-// block to an SM gains: then not more than about this many.
+// block to an SM gains: then not more than about this many. (Keys of 8 bits that are copied one by one need both.)
 constexpr int64_t kDecodeStates = 16;
 
 inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& device) {
@@ -69,14 +69,16 @@ inline DecodeShape decode_shape_sm90(const AttentionCall& c, const Device& devic
     using Plan = decltype(plan);
     const int64_t items =
         c.batch * c.kv_heads * ((c.heads / c.kv_heads * c.seqs.q_len + kDecodeRows - 1) / kDecodeRows);
-    const int64_t merged = items * kDecodeStates / device.processors;
+    const bool by_key = Plan::kNarrow && c.seqs.page_table && c.seqs.page_size < Plan::kLeastBox;
+    const int64_t merged = by_key ? Plan::kBlocks : items * kDecodeStates / device.processors;
     const int blocks = merged < 1 ? 1 : merged < Plan::kBlocks ? static_cast<int>(merged) : Plan::kBlocks;
     const bool fits = Plan::kSmemBytes <= device.smem_per_block;
-    return DecodeShape{Plan::kKeys,
-                       device.processors * blocks,
-                       fits ? Plan::kMostGroups : 0,
-                       {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox, Plan::kLoadWarps},
-                       true};
+    return DecodeShape{
+        Plan::kKeys,
+        device.processors * blocks,
+        fits ? Plan::kMostGroups : 0,
+        {device.processors, Plan::kBlocks, Plan::kMostCluster, Plan::kLeastBox, Plan::kLoadWarps, Plan::kNarrow},
+        true};
   };
   return dtype_bytes(c.K) == 1 ? with_decode_plan<DecodePlan90, int8_t>(c, shape)
                                : with_decode_plan<DecodePlan90, int16_t>(c, shape);

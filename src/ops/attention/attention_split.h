@@ -99,19 +99,24 @@ EK_RULE I split_units(const AttentionSplitOf<I>& s, Index<I> tiles) {
   return split_heads(s) * (s.fixed_tiles ? attention_detail::divide_up(tiles, s.fixed_tiles) : tiles);
 }
 
+// Workers of one line.
+template <class I>
+EK_RULE I split_workers(const AttentionSplitOf<I>& s) {
+  return s.lines > 1 ? attention_detail::quotient(s.workers, s.lines) : s.workers;
+}
+
 // Units of each worker's stretch, but of the last.
 template <class I>
 EK_RULE I split_share(const AttentionSplitOf<I>& s, Index<I> total) {
-  const I workers = s.lines > 1 ? attention_detail::quotient(s.workers, s.lines) : s.workers;
-  const I share = attention_detail::divide_up(total, workers);
+  const I share = attention_detail::divide_up(total, split_workers(s));
   return share > s.least ? share : s.least;
 }
 
 // The same in whole items, so that no states go through memory, where all sequences are as long and stretches become longer
-// by a sixteenth at most. longest: units of the longest sequence, of all heads of its line.
+// by a sixteenth at most. share: split_share; longest: units of the longest sequence, of all heads of its line.
 template <class I>
-EK_RULE I split_whole(const AttentionSplitOf<I>& s, Index<I> total, Index<I> batch, Index<I> longest) {
-  const I share = split_share(s, total), most = share + share / 16, heads = split_heads(s);
+EK_RULE I split_whole(const AttentionSplitOf<I>& s, Index<I> share, Index<I> total, Index<I> batch, Index<I> longest) {
+  const I most = share + share / 16, heads = split_heads(s);
   if (s.fixed_tiles || total == 0 || longest * batch != total || longest > most * heads) return share;
   const I item = attention_detail::quotient(longest, heads);
   const I whole = attention_detail::divide_up(share, item) * item;
@@ -125,10 +130,9 @@ EK_RULE I split_begin(const AttentionSplitOf<I>& s, Index<I> share, Index<I> wor
 }
 
 // Whether each item is left to `blocks` of its own: none may get much more than its share of the line, or that would take
-// longer than states take through memory. longest: units of the longest sequence, of all its heads.
+// longer than states take through memory. share: split_share; longest: units of the longest sequence, of all its heads.
 template <class I>
-EK_RULE bool split_joins(const AttentionSplitOf<I>& s, Index<I> blocks, Index<I> total, Index<I> longest) {
-  const I share = split_share(s, total);
+EK_RULE bool split_joins(const AttentionSplitOf<I>& s, Index<I> share, Index<I> blocks, Index<I> longest) {
   return longest <= (share + share / 4 + s.least) * blocks * s.heads;
 }
 
@@ -145,10 +149,12 @@ struct AttentionClusters {
 };
 
 // What a GPU holds of a kernel. most: blocks of the largest cluster; 1: it has none. box: the fewest keys of a page that the copy
-// engine brings at a time; pages of fewer are copied key by key, by so many loading warps of a block.
+// engine brings at a time; pages of fewer are copied key by key, by so many loading warps of a block. short_keys: of which it
+// takes two blocks to keep an SM's share of the memory busy.
 struct AttentionRoom {
   int64_t processors, blocks_each, most;
   int64_t box = 8, loaders = 2;
+  bool short_keys = false;
 
   // Clusters that surely run at once: a second wave would double the time. None crosses the parts of the chip, of which
   // those of more than two blocks leave some idle: on the H200 there were 30 of four and 15 of eight at a block an SM, 62 and
@@ -170,21 +176,27 @@ EK_RULE AttentionClusters split_clusters(const AttentionSplit& s, const Attentio
   const auto fits = [&](int64_t n) { return n <= room.most && n <= most && items <= room.at_once(n); };
   int64_t blocks = 1;
   while (blocks * share < max_tiles && fits(2 * blocks)) blocks *= 2;
-  // One cluster an item with about half of the workers is no slower than all of them in two: those have to meet in memory.
-  // With several boxes or rows to a tile it takes a block on nearly every SM.
-  const int64_t all = blocks * items;
-  const bool small = page < s.tile;
-  const bool half = all <= room.processors && (small ? 8 * all >= 7 * room.processors : 9 * all >= 4 * s.workers);
-  if (blocks > 1 && (half || split_joins(s, blocks, total, s.heads * max_tiles))) return {1, blocks};
-  AttentionClusters best = {1, 1};
-  for (int64_t n = room.most; n > 1; n /= 2) {
+  // One cluster an item on nearly all SMs; or on about half of them, for so few tiles that it costs less than to meet in
+  // memory: fewer of several boxes each, or of keys that come one by one. A block that has an SM for itself streams as two do.
+  const bool by_key = page < room.box;
+  const int64_t all = blocks * items, few = by_key ? 512 / s.tile : page < s.tile ? 8 : 12;
+  const bool half = 9 * all >= 4 * s.workers && (room.blocks_each < 2 || max_tiles <= few * blocks);
+  const bool enough = all <= room.processors && (8 * all >= 7 * room.processors || half);
+  if (blocks > 1 && ((enough && !(by_key && room.short_keys)) || split_joins(s, share, blocks, s.heads * max_tiles)))
+    return {1, blocks};
+  const auto teams = [&](int64_t n) {
     int64_t count = room.at_once(n) / items;
     if (count > most / n) count = most / n;
-    if (count > split_teams(s, n, max_tiles)) count = split_teams(s, n, max_tiles);
-    // Smaller clusters only for many more blocks: their states have a longer way
-    if (count > 1 && 4 * count * n > 5 * best.count * best.blocks) best = {count, n};
-  }
-  return split_joins(s, best.count * best.blocks, total, s.heads * max_tiles) ? best : AttentionClusters{1, 1};
+    return count < split_teams(s, n, max_tiles) ? count : split_teams(s, n, max_tiles);
+  };
+  // Several: pairs, which run on all SMs and beside the next kernel's, unless too many would meet in memory. Twelve states
+  // are added up at a time; for long items more of them are worth it.
+  AttentionClusters best = {1, 1};
+  const int64_t pairs = room.most < 2 ? 1 : teams(2);
+  if (pairs > 1 && (pairs <= 12 || (pairs <= 16 && max_tiles >= 64 * pairs))) best = {pairs, 2};
+  for (int64_t n = room.most; n > 1 && best.blocks == 1; n /= 2)
+    if (teams(n) > 1) best = {teams(n), n};
+  return split_joins(s, share, best.count * best.blocks, s.heads * max_tiles) ? best : AttentionClusters{1, 1};
 }
 
 // Slots that any batch with sequences of at most max_tiles needs.
@@ -235,9 +247,11 @@ EK_RULE AttentionPieceOf<I> split_piece(const AttentionSplitOf<I>& s, const Inde
 }
 
 // The piece of block `rank` of those that share an item; where it has fewer tiles, the last ones have none (units 0). No slot.
+// each: tiles / blocks.
 template <class I>
-EK_RULE AttentionPieceOf<I> split_joined(Index<I> blocks, Index<I> sequence, Index<I> head, Index<I> rank, I tiles) {
-  const I each = attention_detail::quotient(tiles, blocks), more = tiles - each * blocks;
+EK_RULE AttentionPieceOf<I> split_joined(Index<I> blocks, Index<I> sequence, Index<I> head, Index<I> rank, I tiles,
+                                         Index<I> each) {
+  const I more = tiles - each * blocks;
   const I begin = rank * each + (rank < more ? rank : more), units = each + (rank < more ? 1 : 0);
   return {static_cast<int32_t>(sequence),      static_cast<int32_t>(head),  static_cast<int32_t>(begin),
           static_cast<int32_t>(begin + units), static_cast<int32_t>(units), -1};

@@ -4,7 +4,7 @@ import dataclasses
 import einkorn
 import numpy as np
 import pytest
-from harness import AUTO, Prepared, batch_of, check_batches, rows
+from harness import AUTO, Prepared, Refused, batch_of, check_batches, rows
 from harness.attention import GARBAGE, AttentionSpec
 from harness.attention_checks import TILES, check_beside, check_beside_torch, check_same_bits, masks, name_of
 
@@ -91,6 +91,35 @@ def test_same_bits_for_every_head_dim(dtypes, device, level):
             attrs={"causal": True} if few else {"causal": True, "softcap": 10.0}, page_size=16 if few else 1,
         ))  # fmt: skip
     check_same_bits(SPEC, device, level, cases)
+
+
+# Batch, heads, keys and page size: an H200 has for an item eight pairs of blocks, eleven, sixteen, four clusters of eight, and
+# one cluster of eight. Three rows of a kv head do not divide evenly among blocks.
+LONG = [
+    (1, (24, 8), 7000, 64), (1, (24, 8), 5000, 1), (2, (9, 3), 5000, 16), (1, (4, 4), 65600, 64), (1, (8, 4), 9000, 64),
+    (1, (24, 8), 3000, 64),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_few_long_sequences(dtypes, device, level):
+    """Keys of an item that go to several clusters, which meet in memory, or to one."""
+    if level != "full" or device == "cpu":
+        pytest.skip("on a GPU, level full")
+    context = einkorn.Context(device)
+    for i, (batch, heads, keys, page) in enumerate(LONG):
+        case = SPEC.make(dtypes, i, mode=paged, q_len=1, kv_len=keys, heads=heads, batch=batch, dims=(64, 64),
+                         page_size=page, attrs={"causal": True}, extras=("lse",))  # fmt: skip
+        lengths = np.array([keys - b for b in range(batch)], np.int32)
+        full = Prepared(SPEC, case, Prepared(SPEC, case).inputs | {"kv_len": lengths})
+        for row in [*(k.name for k in rows.usable(SPEC.op, device)), AUTO]:
+            try:
+                first = full.run(device, row, context)
+            except Refused:
+                continue
+            full.check(first)
+            for _ in range(3):
+                assert np.array_equal(full.run(device, row, context), first), f"{row}: another result, {case}"
 
 
 PART = 512  # keys of a part where results must not depend on the batch: kFixedKeys of attention_split.h
