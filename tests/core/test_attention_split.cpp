@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // The division of a decode batch: every tile of every item exactly once, stretches of equal length, slots that no two
 // pieces share and that the merge finds again, with heads in one line and side by side; whole items where sequences are even;
-// in fixed mode, pieces that depend on their own sequence alone; clusters where they pay. And the mask rule that it stands
-// on.
+// in fixed mode, pieces that depend on their own sequence alone; clusters where they pay; what a launch has of workspace and
+// counters. And the mask rule that all of it stands on.
 #include <algorithm>
 #include <map>
 #include <set>
@@ -10,7 +10,9 @@
 #include <vector>
 
 #include "check.h"
-#include "ops/attention/attention_split.h"
+
+struct float2;  // of CUDA, whose headers a build without it lacks; parameters have pointers to it
+#include "ops/attention/attention_decode_sm90.h"
 
 using namespace ek;
 
@@ -336,6 +338,59 @@ void clusters() {
   CHECK(joins((16 + 7) * 8, 16 * 8));  // no block has twice the least
 }
 
+// What launches of attention_decode_sm90 are given, on an H200: room for the states of all clusters, as many counters as there
+// are, and the next kernel let in early only where its clusters find room beside these.
+void launches() {
+  Device device;
+  device.processors = 132, device.smem_per_block = 227 * 1024;
+  const auto sizes_of = [&](int64_t batch, int64_t heads, int64_t kv_heads, int64_t q_len, int64_t dim, int64_t keys,
+                            int64_t page, ek_dtype cache, bool invariant) {
+    AttentionCall c = {};
+    c.T = EK_DTYPE_BF16, c.K = cache;
+    c.batch = batch, c.heads = heads, c.kv_heads = kv_heads, c.head_dim = c.v_dim = dim, c.tokens = batch * q_len;
+    static const int32_t table = 0;
+    c.seqs.page_table = &table;
+    c.seqs.q_len = q_len, c.seqs.page_size = page, c.seqs.max_kv = keys;
+    c.mask.window_left = c.mask.window_right = -1;
+    const DecodeSizes s = decode_sizes(c, decode_shape_sm90(c, device), invariant);
+    const int64_t vectors = s.slot_rows * dim / 4, items = c.batch * s.split.heads;
+    CHECK(s.bytes(c) <= decode_workspace(c, decode_shape_sm90(c, device)));
+    if (s.clusters.blocks > 1) {
+      // DecodeJoin: sums of every cluster, maxima and totals behind them, a counter for each slice of an item
+      const int64_t clusters = items * s.clusters.count;
+      CHECK(s.split.workers == clusters * s.clusters.blocks && !invariant);
+      CHECK(s.clusters.count == 1 || clusters * vectors * 24 <= static_cast<int64_t>(s.bytes(c)));
+      CHECK(items * s.clusters.blocks <= kCounters);
+    } else {
+      CHECK(!s.late && s.split.workers <= kCounters);
+    }
+    // split_share as the kernel finds it
+    const Divider workers(split_workers(s.split));
+    for (int64_t total :
+         {int64_t{0}, int64_t{1}, s.split.workers - 1, s.split.workers, s.split.workers + 1, (int64_t{1} << 30) - 1}) {
+      const int64_t even = workers.divide(static_cast<uint32_t>(total) + workers.divisor - 1);
+      CHECK_EQ(std::max(even, s.split.least), split_share(s.split, total));
+    }
+    return s;
+  };
+  for (int64_t batch : {1, 2, 5, 64, 300})
+    for (auto [heads, kv_heads] : {std::pair{1, 1}, {32, 8}, {24, 8}, {32, 4}, {40, 1}, {64, 64}})
+      for (int64_t q_len : {1, 5})
+        for (int64_t dim : {64, 128, 256, 512})
+          for (int64_t keys : {1, 700, 5000, 70000})
+            for (int64_t page : {1, 16, 64})
+              for (ek_dtype cache : {EK_DTYPE_BF16, EK_DTYPE_E4M3})
+                for (bool invariant : {false, true})
+                  sizes_of(batch, heads, kv_heads, q_len, dim, keys, page, cache, invariant);
+  const auto late = [&](int64_t batch, int64_t kv_heads, int64_t dim, int64_t keys) {
+    return sizes_of(batch, 4 * kv_heads, kv_heads, 1, dim, keys, 64, EK_DTYPE_BF16, false).late;
+  };
+  CHECK(!late(1, 8, 128, 4096));  // 8 clusters of eight, and 8 beside them: 30 have room at two blocks an SM
+  CHECK(late(2, 8, 128, 4096));   // 16
+  CHECK(late(4, 2, 512, 8192));   // 8, where 15 have room at a block an SM
+  CHECK(!late(1, 8, 128, 8192));  // pairs
+}
+
 // visible() against the three conditions of the schema, key by key.
 void masks() {
   for (int64_t q_len : {1, 3, 8})
@@ -377,6 +432,7 @@ int main() {
   wholes();
   invariance();
   clusters();
+  launches();
   masks();
   return check::report("attention_split");
 }
