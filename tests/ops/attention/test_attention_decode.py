@@ -47,12 +47,15 @@ SPEC = AttentionSpec(
     "attention_decode", modes=[paged, dense, paged], generic=generic, queries=lambda n: (n - 1) % 8 + 1,
     layouts=[(dense,), (paged,)], large={"heads": 8, "head_dim": 128, "v_dim": 128},
     more_large=[{"dims": {"heads": 4, "head_dim": 128, "v_dim": 128, "pages": 8, "max_pages": 2}}],  # 4 rows a kv head
-    probes=[{"n": 0, "keys": 3000}],  # sequences that are cut whatever the batch is
-    # By the lengths kernels see whether a cluster takes an item, stretches of all keys are cut, or sequences are left whole.
+    # Sequences that are cut whatever the batch is: by one cluster, and on an H200 by several, which meet in memory.
+    probes=[{"n": 0, "keys": 3000}, {"n": 0, "keys": 5000, "lengths": "full"}],
+    # By the lengths kernels see whether a cluster takes an item, or several, all or fewer of those that there are; stretches of
+    # all keys are cut; or sequences are left whole.
     replays=[
         replayed(paged, 4, 100, (2, 2), ("lse",)), replayed(dense, 5, 300, (4, 2), ("prefix_len", "alibi", "lse")),
         replayed(shared, 6, 700, (4, 1), ("sinks", "lse")), replayed(shared, 128, 100, (4, 2), ()),
-        replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1),
+        replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1), replayed(paged, 2, 4500, (4, 4), ("lse",), page_size=1),
+        replayed(paged, 3, 19200, (2, 2), ("lse",), page_size=64),
     ],
 )  # fmt: skip
 
@@ -145,10 +148,18 @@ def test_cut_sequences_in_every_batch(dtypes, device, level):
     context = einkorn.Context(device, flags=("batch_invariant",))
     promised = [*(k.name for k in rows.usable(SPEC.op, device) if k.batch_invariant), AUTO]
     batches = BATCHES[level] if device != "cpu" else BATCHES["ci"]
-    # Rows for all kernels, and more of them than an item has, by samples.
-    for heads, q_len, sizes in [((4, 1), 1, batches), ((10, 1), 2, BATCHES["ci"])]:
-        case = SPEC.make(dtypes, 0, mode=shared, q_len=q_len, kv_len=1500, heads=heads, batch=12, dims=(64, 64),
-                         page_size=16, attrs={"causal": True}, extras=("sinks", "lse"))  # fmt: skip
+    # Rows for all kernels; by samples, more of them than an item has, and the other tiles.
+    some = BATCHES["ci"] if level == "full" else BATCHES["ci"][::2]
+    kinds = [((4, 1), 1, 64, 16, batches), ((10, 1), 2, 64, 16, BATCHES["ci"])]
+    kinds += [
+        ((4, 1), 1, 128, 1, some),
+        ((2, 1), 1, 256, 64, some),
+        ((9, 1), 1, 256, 16, some),
+        ((2, 1), 1, 512, 16, some),
+    ]
+    for heads, q_len, dim, page, sizes in kinds:
+        case = SPEC.make(dtypes, 0, mode=shared, q_len=q_len, kv_len=1500, heads=heads, batch=12, dims=(dim, dim),
+                         page_size=page, attrs={"causal": True}, extras=("sinks", "lse"))  # fmt: skip
         drawn = Prepared(SPEC, case)
         # Not more than there is: a wider page table would have it.
         lengths = np.clip(drawn.inputs["kv_len"], 0, drawn.values["max_kv"])
@@ -158,5 +169,7 @@ def test_cut_sequences_in_every_batch(dtypes, device, level):
             if check_batches(full, device, row, context, sizes, wider):
                 full.check(full.run(device, row, context))
             else:
-                wide = heads[0] // heads[1] * q_len > 4 and row == "attention_decode_cuda_split"
-                assert wide or dict(dtypes)["T"] == "f32", f"{row} refused {case}"
+                wide = heads[0] // heads[1] * q_len > 4 or dim > 256
+                assert (wide and row == "attention_decode_cuda_split") or dict(dtypes)["T"] == "f32", (
+                    f"{row} refused {case}"
+                )
