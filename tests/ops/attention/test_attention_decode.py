@@ -55,7 +55,7 @@ SPEC = AttentionSpec(
         replayed(paged, 4, 100, (2, 2), ("lse",)), replayed(dense, 5, 300, (4, 2), ("prefix_len", "alibi", "lse")),
         replayed(shared, 6, 700, (4, 1), ("sinks", "lse")), replayed(shared, 128, 100, (4, 2), ()),
         replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1), replayed(paged, 2, 4500, (4, 4), ("lse",), page_size=1),
-        replayed(paged, 3, 19200, (2, 2), ("lse",), page_size=64),
+        replayed(shared, 3, 6500, (2, 2), ("lse",), page_size=64),
     ],
 )  # fmt: skip
 
