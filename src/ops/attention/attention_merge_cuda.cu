@@ -30,7 +30,8 @@ struct MergeParams {
   RowItems<4> items;  // vectors; rows of x, lse, y, lse_out
 };
 
-// kTogether states at once; sum and total are relative to exp(most), the largest lse so far.
+// kTogether states at once. sum: the mean of the states so far, which is no larger than they are; total: of their weights,
+// relative to exp(most), the largest lse so far.
 template <class T, class D, int kTogether>
 __global__ void __launch_bounds__(kThreads) merge_vec_kernel(const __grid_constant__ MergeParams<T, D> p) {
   constexpr int V = kVec<T>;
@@ -58,23 +59,26 @@ __global__ void __launch_bounds__(kThreads) merge_vec_kernel(const __grid_consta
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) most = MaxOf()(weight[i], most);
     const float base = most == -INFINITY ? 0.f : most, scale = before == -INFINITY ? 0.f : expf(before - base);
-    total *= scale;
-#pragma unroll
-    for (int j = 0; j < V; ++j) sum[j] *= scale;
+    const float kept = total * scale;
+    total = kept;
+    bool counts[kTogether];
 #pragma unroll
     for (int i = 0; i < kTogether; ++i) {
-      const bool counts = weight[i] != -INFINITY;
+      counts[i] = weight[i] != -INFINITY;
       weight[i] = expf(weight[i] - base);
       total += weight[i];
+    }
+    const float inverse = total == 0.f ? 0.f : 1.f / total, keep = kept * inverse;
+#pragma unroll
+    for (int j = 0; j < V; ++j) sum[j] *= keep;
+#pragma unroll
+    for (int i = 0; i < kTogether; ++i) {
       float f[V];
       unpack(*reinterpret_cast<const Vec<T, V>*>(&raw[i]), f);
 #pragma unroll
-      for (int j = 0; j < V; ++j) sum[j] = fmaf(weight[i], counts ? f[j] : 0.f, sum[j]);
+      for (int j = 0; j < V; ++j) sum[j] = fmaf(weight[i] * inverse, counts[i] ? f[j] : 0.f, sum[j]);
     }
   }
-  const float inverse = total == 0.f ? 0.f : 1.f / total;
-#pragma unroll
-  for (int j = 0; j < V; ++j) sum[j] *= inverse;
   store_vec(p.y + at[2] + vector * V, pack<D, V>(sum));
   if (p.lse_out && p.items.first + vector == 0) p.lse_out[at[3]] = total == 0.f ? -INFINITY : most + logf(total);
 }

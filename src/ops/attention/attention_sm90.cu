@@ -48,7 +48,7 @@ const char* attention_sm90_why_not(const AttentionCall& c, const Device& device)
 }
 
 ek_status attention_sm90(const AttentionCall& c, const Launch& l) {
-  if (c.tokens == 0 || c.batch == 0) return EK_STATUS_OK;
+  if (c.tokens == 0 || c.batch == 0 || c.heads == 0) return EK_STATUS_OK;
   return c.T == EK_DTYPE_BF16 ? attention_sm90_run<bf16>(c, l) : attention_sm90_run<half>(c, l);
 }
 

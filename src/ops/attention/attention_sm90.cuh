@@ -359,15 +359,15 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
   }
   __syncthreads();
   pdl_wait();
-  if (threadIdx.x < 128) {
+  if (threadIdx.x >= 128) {
+    registers_take<Tile::kRegisters>();
+    attention_consume<Tile>(p, smem, uniform(threadIdx.x / 128) - 1);
+  } else {
     registers_give<Tile::kProducerRegisters>();
     if (threadIdx.x < 32)
       attention_produce_qk<Tile>(p, smem);
     else if (threadIdx.x < 64)
       attention_produce_v<Tile>(p, smem);
-  } else {
-    registers_take<Tile::kRegisters>();
-    attention_consume<Tile>(p, smem, uniform(threadIdx.x / 128) - 1);
   }
   pdl_launch();
 #endif

@@ -27,6 +27,7 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   p.sinks = c.sinks, p.alibi = c.alibi;
   p.batch = static_cast<int32_t>(c.batch), p.heads = static_cast<int32_t>(c.heads);
   p.kv_heads = static_cast<int32_t>(c.kv_heads), p.v_dim = static_cast<int32_t>(c.v_dim);
+  p.group = p.heads / p.kv_heads;
   p.scale_log2 = Tile::kScores ? 1.f : c.scale * kLog2e;
   p.score_scale = c.softcap > 0.f ? c.scale / c.softcap : c.scale * kLog2e;
   p.softcap_log2 = c.softcap * kLog2e;
@@ -39,6 +40,9 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   const int64_t units = c.batch * c.kv_heads, fit = kept / (s.max_kv > 0 ? s.max_kv : 1);
   p.q_blocks = static_cast<int32_t>(blocks);
   p.section = static_cast<int32_t>(s.cu_q ? kept : fit < 1 ? 1 : fit < units ? fit : units);
+  const int64_t in_block = s.cu_q ? 1 : p.section * p.group;
+  p.by_block = Divider(in_block), p.by_section = Divider(in_block * (blocks > 0 ? blocks : 1));
+  p.by_heads = Divider(p.heads), p.by_group = Divider(p.group);
   // With cu_q every sequence may have a last block that is not full.
   const int64_t work = c.heads * (s.cu_q ? c.tokens / Tile::kQueries + c.batch : blocks * c.batch);
 

@@ -28,26 +28,31 @@ struct AttentionTile {
   static_assert(kKeys % 16 == 0, "P is the operand of products of 16 keys");
 };
 
+// What a start needs is in one place: each line of parameters that it touches is a wait.
 struct AttentionSm90Params {
-  CUtensorMap q;     // [sequence, head, token, dim]; with cu_q all tokens are one sequence
-  CUtensorMap k, v;  // [page, head, slot, dim]
-  Sequences seqs;
+  CUtensorMap q;                          // [sequence, head, token, dim]; with cu_q all tokens are one sequence
+  CUtensorMap k, v;                       // [page, head, slot, dim]
+  int32_t batch, heads, kv_heads, group;  // group: heads of a head of K
+  int32_t q_blocks;                       // of a sequence, where all have as many
+  int32_t section;     // heads of K (dense) or keys (cu_q) whose K and V stay in the L2 cache while their queries pass
+  Divider by_section;  // pieces of a section of heads
+  Divider by_block;    // and those of a block of queries in it
+  Divider by_heads, by_group;
   Mask mask;
-  void* y;
-  float* lse;                      // null: not asked for
-  int64_t y_seq, y_token, y_head;  // strides; with cu_q y_seq is not used, nor is lse_seq
-  int64_t lse_seq, lse_token, lse_head;
-  const float *sinks, *alibi;
-  int32_t batch, heads, kv_heads, v_dim;
+  Sequences seqs;
+  uint32_t* counters;  // the next piece of work, and blocks that have ended; zero before and after
   int32_t box;         // keys of one copy: of a page, or of the whole block
   int32_t runs;        // copies of a block
   Divider page_runs;   // copies of a page
   float scale_log2;    // from what the softmax takes to powers of 2
   float score_scale;   // for softcap and alibi. With softcap: scale / softcap, else scale * log2(e)
   float softcap_log2;  // 0: off
-  int32_t q_blocks;    // of a sequence, where all have as many
-  int32_t section;     // heads of K (dense) or keys (cu_q) whose K and V stay in the L2 cache while their queries pass
-  uint32_t* counters;  // the next piece of work, and blocks that have ended; zero before and after
+  const float *sinks, *alibi;
+  void* y;
+  float* lse;                      // null: not asked for
+  int64_t y_seq, y_token, y_head;  // strides; with cu_q y_seq is not used, nor is lse_seq
+  int64_t lse_seq, lse_token, lse_head;
+  int32_t v_dim;
 };
 
 // Queries [first, first + kQueries) of one head of a sequence.
@@ -95,8 +100,8 @@ struct AttentionWalk {
 
   // All lanes of a warp call it, with growing numbers; lane 0 writes. False: there are no more.
   __device__ __forceinline__ bool find(const AttentionSm90Params& p, int index, AttentionWork* work_out) {
-    const int group = p.heads / p.kv_heads, lane = threadIdx.x % 32;
-    int blocks = p.q_blocks, units = p.batch * p.kv_heads, section = p.section;
+    const int lane = threadIdx.x % 32;
+    int blocks = p.q_blocks, units = p.batch * p.kv_heads, section = p.section, in_section = 0;
     if (p.seqs.cu_q) {
       // 32 sequences at a time: whose piece is it?
       for (;; sequence += 32) {
@@ -127,14 +132,17 @@ struct AttentionWalk {
       }
       units = p.kv_heads;
       section = max(1, min(units, p.section / max(static_cast<int>(p.seqs.kv_count(sequence)), 1)));
-    } else if (index >= units * group * blocks) {
-      return false;
+      in_section = index / (section * p.group * blocks);
+    } else {
+      if (index >= units * p.group * blocks) return false;
+      in_section = p.by_section.divide(index);
     }
     // Sections, blocks of queries from the last one, heads
-    const int in_section = index / (section * group * blocks), rest = index - in_section * section * group * blocks;
-    const int heads = min(section, units - in_section * section) * group, block = rest / heads;
-    const int head = in_section * section * group + rest - block * heads;  // among all sequences, where there are more
-    const int batch = p.seqs.cu_q ? sequence : head / p.heads;
+    const int whole_block = section * p.group, rest = index - in_section * whole_block * blocks;
+    const int heads = min(whole_block, units * p.group - in_section * whole_block);
+    const int block = heads == static_cast<int>(p.by_block.divisor) ? p.by_block.divide(rest) : rest / heads;
+    const int head = in_section * whole_block + rest - block * heads;  // among all sequences, where there are more
+    const int batch = p.seqs.cu_q ? sequence : p.by_heads.divide(head);
     const int q_len = static_cast<int>(p.seqs.q_count(batch)), kv_len = static_cast<int>(p.seqs.kv_count(batch));
     const int prefix = static_cast<int>(p.seqs.prefix(batch)), first = (blocks - 1 - block) * Tile::kQueries;
     const int last = min(first + Tile::kQueries, q_len) - 1;
@@ -163,7 +171,7 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
                                                const CUtensorMap* map, char* smem, uint64_t* full, uint64_t* empty,
                                                AttentionRing<Tile>* ring) {
   constexpr int kBytes = Tile::kKeys * kD * 2, kChunk = Tile::kKeys * kSwizzleBytes;
-  const int lane = threadIdx.x % 32, kv_head = work.head / (p.heads / p.kv_heads);
+  const int lane = threadIdx.x % 32, kv_head = p.by_group.divide(work.head);
   if (!p.seqs.page_table) {
 #pragma unroll 1
     for (int block = work.end - 1; block >= work.begin; --block, ring->next()) {
@@ -249,7 +257,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
   }
 }
 
-// The second one: their V. It learns of the work as the consumers do.
+// The second one: their V. It learns of the work as the consumers do: when Q is there, which V would only slow down.
 template <class Tile>
 __device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
   AttentionRing<Tile> ring;

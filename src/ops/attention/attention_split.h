@@ -130,7 +130,7 @@ EK_RULE I split_begin(const AttentionSplitOf<I>& s, Index<I> share, Index<I> wor
 }
 
 // Whether each item is left to `blocks` of its own: none may get much more than its share of the line, or that would take
-// longer than states take through memory. share: split_share; longest: units of the longest sequence, of all its heads.
+// longer than states take through memory. share: of a worker; longest: units of the longest sequence, of all its heads.
 template <class I>
 EK_RULE bool split_joins(const AttentionSplitOf<I>& s, Index<I> share, Index<I> blocks, Index<I> longest) {
   return longest <= (share + share / 4 + s.least) * blocks * s.heads;

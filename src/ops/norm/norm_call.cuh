@@ -56,14 +56,16 @@ template <class Op>
 struct NormParams {
   using T = typename Op::T;
   using Out = typename Op::Out;
-  const T* x;       // [rows, dim]
-  T* other;         // [rows, dim] residual or z
-  const T* weight;  // [dim] or null
-  const T* bias;    // [dim] or null
-  Out* y;           // [rows, dim]
-  float* rstd;      // [rows] or null
-  float* mean;      // [rows] or null
-  float* scale;     // [rows, groups]
+  // What a start asks for is in the first line of parameters: for each further one it waits.
+  const T* x;          // [rows, dim]
+  T* other;            // [rows, dim] residual or z
+  Out* y;              // [rows, dim]
+  int64_t spacing[3];  // of the rows of x, other and y, where they are evenly spaced
+  const T* weight;     // [dim] or null
+  const T* bias;       // [dim] or null
+  float* rstd;         // [rows] or null
+  float* mean;         // [rows] or null
+  float* scale;        // [rows, groups]
   int64_t dim;
   int32_t vectors;                   // dim / kVec<T>
   int32_t group;                     // elements of a quantization group; 0: one scale for the row
@@ -78,6 +80,12 @@ struct NormParams {
   __device__ __forceinline__ int64_t offset(uint32_t row) const {
     if constexpr (kTensor >= Op::kTensors)
       return 0;
+    else if constexpr (kEven && kTensor == kNormX)
+      return row * spacing[0];
+    else if constexpr (kEven && kTensor == kNormOther)
+      return row * spacing[1];
+    else if constexpr (kEven && kTensor == kNormY)
+      return row * spacing[2];
     else if constexpr (kEven)
       return row * rows.stride[kTensor][0];
     else
@@ -152,6 +160,9 @@ ek_status norm_for_each_slab(const NormCall& c, F&& run) {
     if constexpr (N > kNormScale)
       if (p.scale) p.scale += at[kNormScale];
     p.rows = items;
+    p.spacing[0] = items.stride[kNormX][0], p.spacing[2] = items.stride[kNormY][0];
+    p.spacing[1] = 0;
+    if constexpr (N > kNormOther) p.spacing[1] = items.stride[kNormOther][0];
     if (p.rows.ndim == 0) p.rows.ndim = 1;  // a single row: any stride will do
     return run(p);
   });

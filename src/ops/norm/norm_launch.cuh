@@ -64,7 +64,10 @@ ek_status norm_whole_launch(const Launch& l, const NormConfig& config, Grid grid
       return early ? launch(l, norm_rows_vec<Op, K, Of, true, NormShape::kWhole>, grid, p)
                    : launch(l, norm_rows_vec<Op, K, Of, false, NormShape::kWhole>, grid, p);
     };
-    return config.threads <= 256 ? go(Type<BlockTeam<2, 8>>{}) : go(Type<Team>{});
+    if constexpr (Team::kWarp)
+      return go(Type<Team>{});
+    else
+      return config.threads <= 256 ? go(Type<BlockTeam<2, 8>>{}) : go(Type<Team>{});
   }
 }
 
@@ -128,7 +131,7 @@ struct NormKernels {
             for (int lanes = p.group / (K * kVec<typename Op::T>); lanes > 1; lanes /= 2) ++groups.group_shift;
             return launch(l, norm_rows_vec<Op, K, Team, true, NormShape::kGroups>, grid, groups);
           } else {
-            if constexpr (!Op::kGated && (Team::kCluster || (K <= 4 && !Team::kWarp)))
+            if constexpr (!Op::kGated && (Team::kCluster || (Team::kWarp ? !Team::kLanes : K <= 4)))
               if (norm_whole(p, config)) return norm_whole_launch<Op, K, Team>(l, config, grid, early, p);
             if constexpr (K <= 4 && !Team::kCluster)
               if (early) return launch(l, norm_rows_vec<Op, K, Team, true>, grid, p);

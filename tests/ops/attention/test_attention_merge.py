@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
+import einkorn
 import numpy as np
-from harness import Expected, Spec
+import pytest
+from harness import AUTO, Expected, Prepared, Spec, encode, rows
+from harness.attention_checks import name_of
 from harness.tolerance import F32, product_error
 
 SHARDS = 2  # processes of tools/gpu-check
@@ -50,3 +53,18 @@ SPEC = Spec(
 
 def test_attention_merge(plan):
     plan.check()
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_near_the_largest(dtypes, device):
+    """A mean of states is no larger than they are: also where a sum of them would overflow."""
+    most = 6e4 if "f16" in dict(dtypes).values() else 3e38
+    for i in (0, 2, 5, 6):  # 2, 3, 17 and 40 states
+        drawn = Prepared(SPEC, SPEC.case(dtypes, 72, i, lead=(9,)))
+        lse = np.zeros(drawn.shapes["lse"])
+        lse[::3] = np.arange(lse.shape[1]) / 4
+        sign = np.where(np.arange(9) % 2, 1.0, -1.0)[:, None, None]
+        x = np.broadcast_to(sign * most, drawn.shapes["x"])
+        large = Prepared(SPEC, drawn.case, {"x": encode(x, drawn.dtypes["x"]), "lse": encode(lse, "f32")})
+        for row in [*(k.name for k in rows.usable(SPEC.op, device)), AUTO]:
+            large.check(large.run(device, row, einkorn.Context(device)))
