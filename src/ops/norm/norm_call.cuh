@@ -56,22 +56,24 @@ template <class Op>
 struct NormParams {
   using T = typename Op::T;
   using Out = typename Op::Out;
-  // What a start asks for is in the first line of parameters: for each further one it waits.
-  const T* x;          // [rows, dim]
-  T* other;            // [rows, dim] residual or z
-  Out* y;              // [rows, dim]
-  int64_t spacing[3];  // of the rows of x, other and y, where they are evenly spaced
-  const T* weight;     // [dim] or null
-  const T* bias;       // [dim] or null
-  float* rstd;         // [rows] or null
-  float* mean;         // [rows] or null
-  float* scale;        // [rows, groups]
-  int64_t dim;
+  // In the order of use, what loads ask for in the first line of parameters, the rest of whole rows in the second: for each
+  // line a kernel waits.
+  const T* x;                        // [rows, dim]
+  T* other;                          // [rows, dim] residual or z
+  Out* y;                            // [rows, dim]
+  int64_t spacing[3];                // of the rows of x, other and y, where they are evenly spaced
+  const T* weight;                   // [dim] or null
+  const T* bias;                     // [dim] or null
+  uint32_t count;                    // of the rows
+  float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
+  float* rstd;                       // [rows] or null
+  float* mean;                       // [rows] or null
+  float* scale;                      // [rows, groups]
   int32_t vectors;                   // dim / kVec<T>
   int32_t group;                     // elements of a quantization group; 0: one scale for the row
   int32_t group_shift;               // vec: log2 of the lanes that share a group
   int64_t scale_step;                // from one group's scale to the next
-  float factor, eps, weight_offset;  // rstd = rsqrt(sum * factor + eps)
+  int64_t dim;
   RowItems<Op::kTensors> rows;
 
 #ifdef __CUDACC__
@@ -160,6 +162,7 @@ ek_status norm_for_each_slab(const NormCall& c, F&& run) {
     if constexpr (N > kNormScale)
       if (p.scale) p.scale += at[kNormScale];
     p.rows = items;
+    p.count = items.count;
     p.spacing[0] = items.stride[kNormX][0], p.spacing[2] = items.stride[kNormY][0];
     p.spacing[1] = 0;
     if constexpr (N > kNormOther) p.spacing[1] = items.stride[kNormOther][0];

@@ -46,7 +46,7 @@ inline Grid norm_grid(uint32_t rows, const NormConfig& config) {
 template <class Op>
 bool norm_whole(const NormParams<Op>& p, const NormConfig& config) {
   return config.threads * config.vectors * config.cluster == p.vectors && p.rows.ndim == 1 &&
-         p.rows.count % config.rows_per_block == 0 && p.weight && (p.bias || !Op::kCentre);
+         p.count % config.rows_per_block == 0 && p.weight && (p.bias || !Op::kCentre);
 }
 
 template <class Op, int K, class Team>
@@ -55,7 +55,7 @@ ek_status norm_whole_launch(const Launch& l, const NormConfig& config, Grid grid
     return launch(l, norm_rows_vec<Op, K, Team, false, NormShape::kWhole>, grid, p);
   } else {
     if constexpr (Op::kKind == NormKind::kHeavy && K == 4)
-      if (const unsigned blocks = norm_stay_blocks(config, p.rows.count, l.device.processors)) {
+      if (const unsigned blocks = norm_stay_blocks(config, p.count, l.device.processors)) {
         grid.blocks.x = blocks;
         return launch(l, norm_rows_vec<Op, K, BlockTeam<2, kNormStayBlock / 32>, false, NormShape::kStays>, grid, p);
       }
@@ -111,7 +111,7 @@ struct NormKernels {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
       return norm_for_each_slab<Op>(c, [&](const auto& p) {
-        const Grid grid = norm_grid(p.rows.count, config);
+        const Grid grid = norm_grid(p.count, config);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
         // as many still suffice, and sums of two tensors, which wait twice as long. Clusters are slower with it.
         [[maybe_unused]] const bool few = grid.blocks.x <= 2u * l.device.processors;
@@ -166,7 +166,7 @@ struct NormKernels {
       using Op = typename decltype(type)::type;
       const NormConfig config = norm_any_config(c.dim);
       return norm_for_each_slab<Op>(c, [&](const auto& p) {
-        const Grid grid = norm_grid(p.rows.count, config);
+        const Grid grid = norm_grid(p.count, config);
         return config.threads <= 32 ? launch(l, norm_rows_any<Op, WarpTeam<2>>, grid, p)
                                     : launch(l, norm_rows_any<Op, BlockTeam<2>>, grid, p);
       });

@@ -127,7 +127,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
   const int shift = kGroups ? p.group_shift : 0, step = kGroups ? 1 << shift : lanes;
   const int first = (team.thread - lane) * K + (kGroups ? (lane >> shift) * step * K + (lane & (step - 1)) : lane);
   uint32_t row = team.row();
-  const bool active = kWhole || row < p.rows.count;
+  const bool active = kWhole || row < p.count;
   const T* x = p.x + p.template offset<kNormX, kWhole>(row) + first * V;
   T* other = p.other + p.template offset<kNormOther, kWhole>(row) + first * V;
   // Only addresses are computed before the wait.
@@ -188,7 +188,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
       static_assert(Op::kInput == NormInput::kPlain, "");
       block_row += gridDim.x * blockDim.y;
       x = p.x + p.template offset<kNormX, kWhole>(block_row + threadIdx.y) + first * V;
-      if (block_row < p.rows.count)
+      if (block_row < p.count)
 #pragma unroll
         for (int k = 0; k < K; ++k) next[k].load(x + k * step * V, nullptr);
     }
@@ -313,7 +313,7 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
         if (in[k]) store_vec(y + k * step * V, quantize(product[k], rstd));
     }
 
-    if (!kStays || block_row >= p.rows.count) break;
+    if (!kStays || block_row >= p.count) break;
     row = block_row + threadIdx.y;
 #pragma unroll
     for (int k = 0; k < K; ++k) piece[k] = next[k];

@@ -20,7 +20,7 @@ __global__ void __launch_bounds__(512) norm_rows_any(const NormParams<Op> p) {
   pdl_launch();
 
   const uint32_t row = team.row();
-  const bool active = row < p.rows.count;
+  const bool active = row < p.count;
   const int64_t dim = active ? p.dim : 0;  // rows beyond the end take part in the shuffles with nothing
   const T* x = p.x + p.template offset<kNormX>(row);
   T* other = p.other + p.template offset<kNormOther>(row);
