@@ -16,7 +16,7 @@ A case is batch x heads x kv_heads x q_len x kv_len (once, where both are the sa
 K and V in pages of so many tokens, in any order; `varlen`: all sequences in one tensor. Flops are those of the keys that are
 seen: half of all with a causal mask, those inside of a window. `x cuDNN`, `x torch`: their time over ours, by PyTorch's
 `scaled_dot_product_attention`, held to cuDNN and left to choose; nothing is there for layouts and masks that it does not
-have. `with PDL`: no call waits for what the one before it writes. The speed is that of the faster of the two.
+have. `with PDL`: calls overlap, and none reads what the one before it writes. The speed is that of the faster of the two.
 """
 
 

@@ -373,8 +373,9 @@ void launches() {
     }
     return s;
   };
-  for (int64_t batch : {1, 2, 5, 64, 300})
-    for (auto [heads, kv_heads] : {std::pair{1, 1}, {32, 8}, {24, 8}, {32, 4}, {40, 1}, {64, 64}})
+  // Also without sequences or heads: what would run can be asked all the same.
+  for (int64_t batch : {0, 1, 2, 5, 64, 300})
+    for (auto [heads, kv_heads] : {std::pair{1, 1}, {32, 8}, {24, 8}, {32, 4}, {40, 1}, {64, 64}, {0, 1}, {0, 8}})
       for (int64_t q_len : {1, 5})
         for (int64_t dim : {64, 128, 256, 512})
           for (int64_t keys : {1, 700, 5000, 70000})

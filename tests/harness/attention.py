@@ -28,7 +28,7 @@ DIMS = [(64, 64), (128, 128), (32, 32), (40, 40), (72, 72), (80, 80), (96, 96), 
         (1, 1), (7, 9), (33, 65), (130, 514)]  # fmt: skip
 LENGTHS = [(1, 1), (1, 17), (3, 2), (5, 64), (17, 33), (64, 65), (33, 1), (65, 130), (130, 129), (7, 300), (128, 128),
            (200, 63), (1, 1000), (257, 257)]  # fmt: skip  # queries, keys
-PAGE_SIZES = [16, 1, 64, 7, 3, 256]
+PAGE_SIZES = [16, 1, 64, 7, 3, 256, 32]  # as many as meet every mode, mask, pair of heads and width
 # Queries, keys and a mask that leave whole tiles of 16 to 128 keys between those that need a look at every element, or
 # end at the edge of one.
 TILED = [
@@ -44,7 +44,7 @@ def combinations(window_right):
     """(attributes, optional tensors): every mask, score and option with every other, as far as the schema has them."""
     orders = [({"causal": False}, ()), ({"causal": True}, ()), ({"causal": True}, ("prefix_len",))]
     left, right = {"window_left": 90}, {"window_right": window_right}
-    windows, caps = [{}, left, right, left | right], [{}, {"softcap": 6.0}]
+    windows, caps = [{}, left, right, left | right], [{}, {"softcap": 6.0, "scale": 0.2}]
     names = ("sinks", "alibi", "lse")
     options = [s for n in range(4) for s in itertools.combinations(names, n)]
     for (order, prefix), window, cap, some in itertools.product(orders, windows, caps, options):
@@ -145,7 +145,7 @@ class AttentionSpec(Spec):
         if "prefix_len" in extras and self.op == "attention":
             own.setdefault("seqs", own["cu_len"] - 1 if "cu_len" in own else own["pages"])
         scales = ("k_scale", "v_scale") if dict(dtypes).get("K") in ("e4m3", "i8") else ()
-        scales = {3: scales[:1], 5: scales[1:]}.get(i % 7, scales)  # either may be absent: 1
+        scales = {3: scales[:1], 5: scales[1:]}.get((i + i // 7) % 7, scales)  # either may be absent: 1
         present = tuple(t.name for t in self.schema.tensors if t.name in {*present, *extras, *scales})
         return Case(self.op, dtypes, lead, _items({**shared, **own}), _items(attrs), present, **rest)
 
@@ -188,13 +188,13 @@ class AttentionSpec(Spec):
 
     def _combined(self, dtypes, level, seed):
         """Every combination in every layout, over two tiles of keys, or, decoding, several."""
-        dims = [(64, 64), (128, 128), (192, 128), (256, 256), (96, 96)]
+        dims = [(64, 64), (128, 128), (192, 128), (256, 256), (96, 96), (512, 512), (72, 72)]
         q_len, window_right = (24, 10) if self.op == "attention" else (2, 0)
         every = list(itertools.product(enumerate(combinations(window_right)), enumerate(self.layouts)))
         for (i, (attrs, extras)), (j, modes) in {"smoke": [], "ci": every[::29], "full": every}[level]:
             yield self.make(
                 dtypes, i, mode=modes[i % len(modes)], q_len=q_len, kv_len=150, attrs=attrs, extras=extras,
-                dims=dims[(i + j) % 5], heads=(2, 1), batch=2, page_size=[16, 64, 7][i % 3],
+                dims=dims[(i + j) % 7], heads=(2, 1), batch=2, page_size=[16, 64, 7, 1, 32][i % 5],
             )  # fmt: skip
 
     def _options(self, dtypes, level, seed):
@@ -235,6 +235,11 @@ class AttentionSpec(Spec):
         for i, (heads, d) in self._some(level, list(enumerate(many))):
             attrs = {"causal": True, "window_left": 150}
             yield self.make(dtypes, i, q_len=129, kv_len=200, attrs=attrs, dims=d, heads=heads)
+        # Keys of three kv heads that fit in L2 together, and one head left over.
+        if level == "full" and self.op == "attention":
+            for mode in self.layouts[0][0], self.layouts[1][0]:
+                yield self.make(dtypes, 0, mode=mode, q_len=140, kv_len=4200, attrs={"causal": True}, dims=(256, 256),
+                                heads=(14, 7), batch=1)  # fmt: skip
 
     def _many(self, dtypes, level, seed):
         """More sequences than a warp has lanes, many of them empty."""
@@ -270,6 +275,8 @@ class AttentionSpec(Spec):
             if self.op == "attention":
                 yield self.make(dtypes, i, mode=mode, q_len=0, kv_len=5, attrs={}, dims=(16, 16))
             yield self.make(dtypes, i, mode=mode, q_len=2, kv_len=5, batch=0, attrs={}, dims=(16, 16))
+            yield self.make(dtypes, i, mode=mode, q_len=2, kv_len=5, heads=(0, 2), attrs={}, dims=(16, 16))
+            yield self.make(dtypes, i, mode=mode, q_len=2, kv_len=5, attrs={}, extras=("sinks", "lse"), dims=(16, 0))
 
     def random_case(self, dtypes, rng, seed):
         def one(items):
@@ -414,7 +421,7 @@ def mask_of(t, a, b, n, kv):
 
 def reference(t, a):
     t = t.__dict__
-    q = t["q"].reshape(-1, a.heads, a.head_dim)
+    q = t["q"].reshape(int(np.prod(t["q"].shape[:-2])), a.heads, a.head_dim)
     y, lse = np.zeros((q.shape[0], a.heads, a.v_dim)), np.full((q.shape[0], a.heads), -np.inf)
     y_error, lse_error = np.zeros(y.shape), np.zeros(lse.shape)
     group = a.heads // a.kv_heads

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the dispatcher says about a call is what it does."""
 
+import dataclasses
+
 import einkorn
 import pytest
 from harness import Prepared
@@ -16,6 +18,20 @@ def test_explain(spec, device):
     assert f"-> {context.last_kernel()}" in text
     for row in einkorn.kernels(spec.op):
         assert row.name in text, f"{row.name} is neither chosen nor refused:\n{text}"
+
+
+def test_explain_of_nothing(spec, device, monkeypatch):
+    """What would run can be asked for empty tensors too: no row's reasons divide by what may be 0."""
+    monkeypatch.setattr(spec, "inputs", lambda rng, t, a: None)  # nothing is computed, and a table may have no pages
+    arena, context = Arena.at_least(device, 1 << 22), einkorn.Context(device)
+    for dtypes in spec.combos():
+        case = spec.case(dtypes, 64, 0, (4,))
+        empty = [dataclasses.replace(case, lead=(0,))] if case.lead else []
+        for name, _ in case.dims:
+            empty.append(dataclasses.replace(case, dims=tuple((d, 0 if d == name else n) for d, n in case.dims)))
+        for case in filter(spec.legal, empty):
+            arguments = Prepared(spec, case).arguments(arena)
+            assert "-> " in context.explain(spec.op, **arguments), case
 
 
 def test_every_device_has_rows(op):

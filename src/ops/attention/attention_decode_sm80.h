@@ -40,7 +40,9 @@ inline DecodeSizes decode_sizes(const AttentionCall& c, const DecodeShape& shape
   s.rows = static_cast<int32_t>(group * c.seqs.q_len);
   s.slot_rows = s.rows < kDecodeRows ? s.rows : kDecodeRows;
   s.row_blocks = (s.rows + kDecodeRows - 1) / kDecodeRows;
-  s.split = attention_split(shape.blocks, c.kv_heads * s.row_blocks, tile, batch_invariant);
+  // At least one: a call without heads can still be asked what would run.
+  const int64_t items = c.kv_heads * s.row_blocks;
+  s.split = attention_split(shape.blocks, items < 1 ? 1 : items, tile, batch_invariant);
   int64_t keys = c.seqs.max_kv;
   if (window >= 0 && window + c.seqs.q_len + tile < keys) keys = window + c.seqs.q_len + tile;
   const int64_t whole = (keys + tile - 1) / tile, tiles = whole + 1;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // attention on Hopper for f16 and bf16: two producer warps (attention_sm90_work.cuh) and two or three warpgroups with 64
 // queries each. Scores and sums are f32 in registers; P, rounded to T, goes from there into the second product.
-// Two overlaps hide the softmax: a warpgroup has the product P V of block j running while it works on the scores of block
-// j + 1, and where kTurns, warpgroups take turns at the matrix units, so that one multiplies while another exponentiates.
+// What hides the softmax is the other warpgroup: where kTurns, they take turns at the matrix units, so that one multiplies
+// while another exponentiates. Its own P V runs while it waits for the next scores and masks them.
 // Weights are 2^(score - base), the base a maximum of the row that was found when it was last needed: as long as weights
 // stay small enough for T, there is no look for another one.
 // A query's bits depend on its own keys alone: blocks of keys begin at multiples of their size, and one that a query does

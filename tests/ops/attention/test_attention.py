@@ -84,11 +84,13 @@ def test_attention(plan):
 def test_sequences_alone(device, level):
     """A sequence has the same bits in any batch, also where a larger one brings tiles of more queries (40 of them)."""
     context = einkorn.Context(device, flags=("batch_invariant",))
-    for dtypes, q_len in itertools.product(SPEC.combos(), (9, 40)):
+    kinds = [(9, (128, 128)), (40, (128, 128))]
+    kinds += [(40, (64, 64)), (9, (192, 128)), (40, (256, 256)), (9, (512, 512))] if level == "full" else []
+    for dtypes, (q_len, dims) in itertools.product(SPEC.combos(), kinds):
 
-        def case_of(n, dtypes=dtypes, q_len=q_len):
+        def case_of(n, dtypes=dtypes, q_len=q_len, dims=dims):
             return SPEC.make(
-                dtypes, 0, mode=dense_lengths, q_len=q_len, kv_len=90, batch=n, heads=(4, 2), dims=(128, 128),
+                dtypes, 0, mode=dense_lengths, q_len=q_len, kv_len=90, batch=n, heads=(4, 2), dims=dims,
                 attrs={"causal": True, "window_left": 70}, extras=("prefix_len", "sinks", "lse"),
             )  # fmt: skip
 
@@ -98,7 +100,7 @@ def test_sequences_alone(device, level):
                 want = whole.results(whole.run(device, row, context))
             except Refused:
                 continue
-            for n in (1, 2, 17, 127) if level != "full" or q_len > 9 else range(1, 128):
+            for n in range(1, 128) if level == "full" and (q_len, dims) == kinds[0] else (1, 2, 17, 127):
                 inputs = {k: v if k == "sinks" else v[-n:] for k, v in whole.inputs.items()}
                 part = Prepared(SPEC, case_of(n), inputs)
                 for name, (values, _) in part.results(part.run(device, row, context)).items():
