@@ -211,7 +211,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   }
   tile.store_bases(s.bases + group * Plan::kRows);
   for (int from = 0; from < item.rows; from += kRows) {
-    if (from > 0) decode_sync<Plan>();
+    if (from > 0 || Plan::kSlicedScores) decode_sync<Plan>();  // scores may still be read there
     tile.store_sums(s.sums + group * kRows * kStride, from);
     decode_sync<Plan>();
     if (joined && from == 0) cluster_wait();  // all warps have, of all blocks
@@ -297,7 +297,7 @@ __device__ __forceinline__ void decode_items(const DecodeParams& p, const Decode
     const int all_begin = static_cast<int>(all.begin), all_end = static_cast<int>(all.end);
     const int base = seq.begin / Plan::kKeys * Plan::kKeys + first_key;
     DecodeTile<Plan> tile;
-    tile.begin(smem_address(s.q), s.rows, first_key, slice);
+    tile.begin(smem_address(s.q), s.rows, first_key, slice, s.sums);
     for (int round = piece.tile_begin; round < piece.tile_end; round += tile_step) {
       const int i = round + first_tile;
       if constexpr (!Plan::kLoadWarps)

@@ -28,6 +28,7 @@ struct DecodePlan {
   static constexpr int kStageBytes = 2 * (kTileBytes + kScaleBytes);
   // Warps that share keys, each with a slice of the values: a stage of 512 columns is 32 KB, too much for each warp.
   static constexpr int kSlices = kDim > 256 ? 2 : 1, kSlice = kDim / kSlices;
+  static constexpr bool kSlicedScores = false;  // each of them multiplies a slice of q and k as well
   // One block to an SM, of groups of kSlices warps, each with a ring of its own: 192 KB for all. Conversions take time that
   // more warps hide, where registers allow them.
   static constexpr bool kMore = kNarrow && kRows == 8 && kDim <= 128;

@@ -16,9 +16,10 @@ struct DecodePlan90 {
   static constexpr bool kNarrow = sizeof(K) == 1;
   static constexpr int kRowBytes = kDim * static_cast<int>(sizeof(K)), kChunks = kRowBytes / 16;
   static constexpr int kPitch = kRowBytes < 128 ? kRowBytes : 128, kPanels = kRowBytes / kPitch;
-  // Four warps; beyond 128 columns two of them share keys, each with half of the values.
-  static constexpr int kSlices = kDim > 128 ? 2 : 1, kSlice = kDim / kSlices;
-  static constexpr int kWarps = 4, kMostGroups = kWarps / kSlices;
+  // Four warps, or eight for one block of long rows; beyond 128 columns two or four share keys, each with a slice of the values.
+  static constexpr int kWarps = kDim > 256 && kRows == 8 ? 8 : 4;
+  static constexpr int kSlices = kDim > 128 ? kWarps / 2 : 1, kSlice = kDim / kSlices;
+  static constexpr int kMostGroups = kWarps / kSlices;
   // 8-bit keys are taken in 32s, which makes tiles of 32 KB as well and fewer steps; but short rows would lack registers.
   static constexpr int kOwn = kNarrow && kDim > 64 && kDim <= 256 ? 32 : 16, kKeys = kOwn * kMostGroups;
   static constexpr int kTileBytes = kKeys * kRowBytes, kScaleBytes = kNarrow ? kKeys * 4 : 0;
@@ -31,10 +32,15 @@ struct DecodePlan90 {
   static constexpr int kLoadWarps = kBlocks <= 2 ? 2 : 1;
   static constexpr int kCopyRows = kKeys / kLoadWarps < 32 ? kKeys / kLoadWarps : 32;
   static_assert(kCopyRows % kOwn == 0, "rows that are all unseen are not copied: nobody shares them who sees others");
-  // In registers: of these there are 168 at two blocks (three warps to a scheduler), 128 at three, 96 at four.
-  static constexpr bool kKeepQ = kBlocks <= 2 && kDim * kRows <= (kRows == 8 ? 2048 : 1024);
   // Rows that are added up at a time: where four would cost a stage of the ring, two.
-  static constexpr int kMergeRows = kRows == 8 && kDim <= (kNarrow ? 64 : 128) ? 4 : 2, kMergeStride = kDim + 4;
+  static constexpr int kMergeRows = (kWide ? kDim * kRows <= 4096 : kRows == 8 && kDim <= (kNarrow ? 64 : 128)) ? 4 : 2;
+  static constexpr int kMergeStride = kDim + 4;
+  // Warps that share keys multiply a slice of q and k each, so that K is read once, and add up their scores in the memory of
+  // the sums, where those of two tiles have room.
+  static constexpr int kScores = 2 * kWarps * (kOwn * kRows), kSums = kMostGroups * kMergeRows * kMergeStride;
+  static constexpr bool kSlicedScores = kSlices > 1 && kScores <= kSums;
+  // q in registers: of these there are 168 at two blocks (three warps to a scheduler), 128 at three, 96 at four.
+  static constexpr bool kKeepQ = kBlocks <= 2 && (kSlicedScores ? kSlice : kDim) * kRows <= (kRows == 8 ? 2048 : 1024);
   static constexpr int kStatesAtOnce = kBlocks > 2 ? 4 : 12;  // on the way, in a merge: six registers each
   // A lane copies one box at most. Boxes are keys that follow one another in a page, eight at least: the turns repeat then.
   static constexpr int kLeastBox = kKeys * kPanels / 16 > 8 ? kKeys * kPanels / 16 : 8;

@@ -15,6 +15,8 @@
 
 namespace ek {
 
+constexpr int kDecodeGroup = 2;  // named barriers: among the warps of a group, one for each
+
 // What masks and scores need of a row.
 struct DecodeRow {
   float factor;  // of a product of q and k, to a power of two's exponent (softcap: to the tanh's argument)
@@ -43,13 +45,16 @@ class DecodeTile {
  public:
   using M = typename Plan::M;
   using K = typename Plan::K;
-  static constexpr int kSteps = Plan::kDim / 16, kBlocks = Plan::kOwn / 16, kColumns = Plan::kSlice / 16;
+  static constexpr int kSteps = (Plan::kSlicedScores ? Plan::kSlice : Plan::kDim) / 16;
+  static constexpr int kBlocks = Plan::kOwn / 16, kColumns = Plan::kSlice / 16;
   static constexpr int kEights = Plan::kRows / 8;  // of rows
   // Weights in f16 are powers of two up to 2^15, not to 1: what is lost below its range is then 2^-40 of the largest.
   static constexpr float kLift = std::is_same_v<M, half> ? 15.f : 0.f;
 
-  // q: [kRows, kDim] in shared memory. first: this warp's first key of every tile.
-  __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int first, int slice) {
+  // q: [kRows, kDim] in shared memory. first: this warp's first key of every tile. scores: room for those of two tiles, in
+  // shared memory.
+  __device__ __forceinline__ void begin(uint32_t q, const DecodeRow* rows, int first, int slice,
+                                        [[maybe_unused]] float* scores) {
     const int lane = threadIdx.x % 32;
     slice_ = slice, rows_ = rows;
     q_ = q + decode_chunk<Plan::kDim / 8, Plan::kRows>(lane % 8, lane / 8);
@@ -57,7 +62,13 @@ class DecodeTile {
     v_ = k_;
     if constexpr (!Plan::kNarrow)
       v_ = decode_chunk<Plan::kChunks, Plan::kKeys>(first + lane % 8 + lane / 16 * 8, lane / 8 % 2);
-    v_ += slice * Plan::kSlice * static_cast<int>(sizeof(K)) * Plan::kKeys;
+    const int part = slice * Plan::kSlice * static_cast<int>(sizeof(K)) * Plan::kKeys;
+    v_ += part;
+    if constexpr (Plan::kSlicedScores) {
+      k_ += part, q_ += slice * Plan::kSlice * 2 * Plan::kRows;
+      group_ = first / Plan::kOwn;
+      shared_ = reinterpret_cast<float4*>(scores) + group_ * 2 * Plan::kSlices * kBlocks * kEights * 32 + lane;
+    }
     if constexpr (Plan::kKeepQ)
 #pragma unroll
       for (int n = 0; n < kEights; ++n)
@@ -81,6 +92,7 @@ class DecodeTile {
   __device__ __forceinline__ void step(const DecodeParams& p, const DecodeStage& stage, int key, bool masked) {
     float s[kBlocks][kEights][4];
     scores(stage.tiles, s);
+    if constexpr (Plan::kSlicedScores) add_scores(s);
     finish_scores(p, stage.scales, key, masked, s);
     weights(p, stage.scales + Plan::kScaleBytes, s);
     values(stage.tiles + Plan::kTileBytes, s);
@@ -179,6 +191,29 @@ class DecodeTile {
       for (int i = 0; i < kBlocks; ++i)
 #pragma unroll
         for (int e = 0; e < 4; ++e) s[i][0][e] += odd[i][0][e];
+  }
+
+  // The sums of all slices, in their order. Two places, in turn: nobody writes what another one may still be reading.
+  __device__ __forceinline__ void add_scores(float (&s)[kBlocks][kEights][4]) {
+    constexpr int kVectors = kBlocks * kEights;
+    float4* const all = shared_ + turn_ * Plan::kSlices * kVectors * 32;
+    turn_ ^= 1;
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      const float* x = s[i / kEights][i % kEights];
+      all[(slice_ * kVectors + i) * 32] = make_float4(x[0], x[1], x[2], x[3]);
+    }
+    warps_sync(kDecodeGroup + group_, 32 * Plan::kSlices);
+#pragma unroll
+    for (int i = 0; i < kVectors; ++i) {
+      float* x = s[i / kEights][i % kEights];
+      float4 y[Plan::kSlices];
+#pragma unroll
+      for (int j = 0; j < Plan::kSlices; ++j) y[j] = all[(j * kVectors + i) * 32];
+      x[0] = y[0].x, x[1] = y[0].y, x[2] = y[0].z, x[3] = y[0].w;
+#pragma unroll
+      for (int j = 1; j < Plan::kSlices; ++j) x[0] += y[j].x, x[1] += y[j].y, x[2] += y[j].z, x[3] += y[j].w;
+    }
   }
 
   // Scales, softcap, ALiBi, and -inf for what a row does not see.
@@ -310,7 +345,8 @@ class DecodeTile {
 
   uint32_t q_, k_, v_;  // where this lane's rows begin: q in shared memory, K and V in a tile
   const DecodeRow* rows_;
-  int slice_;
+  int slice_, group_, turn_ = 0;
+  float4* shared_;  // scores of this group, this lane's: [turn, slice, kBlocks, kEights, lane]
   float factor_[kEights][2], most_[kEights][2], total_[kEights][2];  // total: of this lane's keys
   float o_[kColumns][kEights][4];
   uint32_t q_kept_[kEights][Plan::kKeepQ ? kSteps / 2 : 1][4];

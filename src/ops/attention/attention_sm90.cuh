@@ -9,6 +9,8 @@
 // not see changes nothing of its sums.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/math.cuh"
 #include "cuda/vec.cuh"
 #include "ops/attention/attention_sm90_work.cuh"
@@ -112,10 +114,12 @@ struct AttentionConsumer {
     }
   }
 
-  // -inf in place of what rows do not see: keys in [low, high) from this thread's first key stay.
+  // -inf in place of what rows do not see: keys in [low, high) from this thread's first key stay. Here and below, kSeen: no row
+  // sees keys of the block from this one on.
+  template <int kSeen>
   __device__ __forceinline__ void mask(const int (&low)[2], const int (&high)[2]) {
 #pragma unroll
-    for (int i = 0; i < Tile::kKeys / 2; ++i) {
+    for (int i = 0; i < kSeen / 2; ++i) {
       const int key = i / 4 * 8 + i % 2, h = i / 2 % 2;
       if (key >= high[h] || key < low[h]) s[i] = -INFINITY;
     }
@@ -123,10 +127,11 @@ struct AttentionConsumer {
 
   // Scores to weights, rounded to T. Chains of additions are kept short, because a warpgroup has one warp for each
   // scheduler.
+  template <int kSeen>
   __device__ __forceinline__ void find_weights(float scale, float (&sum)[2]) {
     float part[2][2] = {};
 #pragma unroll
-    for (int i = 0; i < Tile::kKeys / 4; ++i) {
+    for (int i = 0; i < kSeen / 4; ++i) {
       const int h = i % 2;
       const float low = CudaMathFast::exp2(fmaf(s[2 * i], scale, -base[h]));
       const float high = CudaMathFast::exp2(fmaf(s[2 * i + 1], scale, -base[h]));
@@ -134,15 +139,18 @@ struct AttentionConsumer {
       weights[i] = pack_pair<T>(low, high);
     }
 #pragma unroll
+    for (int i = kSeen / 4; i < Tile::kKeys / 4; ++i) weights[i] = 0;
+#pragma unroll
     for (int h = 0; h < 2; ++h) sum[h] = part[h][0] + part[h][1];
   }
   // The largest score of this block becomes the base of the rows whose weights are too large.
+  template <int kSeen>
   __device__ __forceinline__ void raise_base(float scale, const float (&sum)[2]) {
 #pragma unroll
     for (int h = 0; h < 2; ++h) {
       float most = s[h * 2];
 #pragma unroll
-      for (int c = 0; c < Tile::kKeys / 8; ++c) most = fmaxf(most, fmaxf(s[c * 4 + h * 2], s[c * 4 + h * 2 + 1]));
+      for (int c = 0; c < kSeen / 8; ++c) most = fmaxf(most, fmaxf(s[c * 4 + h * 2], s[c * 4 + h * 2 + 1]));
       float largest = sum[h];  // of the row's four threads
 #pragma unroll
       for (int lane = 1; lane <= 2; lane *= 2) {
@@ -158,15 +166,16 @@ struct AttentionConsumer {
     }
   }
   // kFirst: there is no base yet.
-  template <bool kFirst>
+  template <bool kFirst, class Seen>
   __device__ __forceinline__ void weigh(float scale) {
+    constexpr int kSeen = Seen::value;
     float sum[2] = {INFINITY, INFINITY};
-    if constexpr (kFirst) raise_base(scale, sum);
-    find_weights(scale, sum);
+    if constexpr (kFirst) raise_base<kSeen>(scale, sum);
+    find_weights<kSeen>(scale, sum);
     while (
         __any_sync(~0u, sum[0] > kMostWeights || sum[1] > kMostWeights)) {  // once at most: sums are small then, or NaN
-      raise_base(scale, sum);
-      find_weights(scale, sum);
+      raise_base<kSeen>(scale, sum);
+      find_weights<kSeen>(scale, sum);
     }
     total[0] += sum[0], total[1] += sum[1];
   }
@@ -219,6 +228,8 @@ template <class Tile>
 __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem,
                                                   int wg) {
   const int t = threadIdx.x % 128, lane = t % 32;
+  using Whole = std::integral_constant<int, Tile::kKeys>;
+  using Half = std::integral_constant<int, Tile::kKeys / 2>;
   AttentionConsumer<Tile> c;
   AttentionRing<Tile> k_ring, v_ring;
   const uint32_t q = smem_address(smem.q) + wg * 64 * kSwizzleBytes;
@@ -284,15 +295,15 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       if (t == 0) mbarrier_arrive(&smem.k_empty[k_ring.stage]);
       k_ring.next();
     };
-    // The scores are there: K is free, and what rows do not see goes.
-    const auto end_qk = [&](int block) {
+    // The scores are there: K is free, and what rows do not see goes. seen: keys of the block from which on no row sees any.
+    const auto end_qk = [&](int block, auto seen) {
       c.hold_s();
       release_k();
       const int key = block * Tile::kKeys;
       if (Tile::kScores) c.shape_scores(p, slope, first + work.kv_len - work.q_len - key - column);
       if (key < all.begin || key + Tile::kKeys > all.end) {
         const int from[2] = {low[0] - key, low[1] - key}, to[2] = {high[0] - key, high[1] - key};
-        c.mask(from, to);
+        c.template mask<seen>(from, to);
       }
     };
     // A block that the rows of another warpgroup see, and none of this one
@@ -312,8 +323,13 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       begin_qk();
       end_turn();
       wgmma_wait<0>();
-      end_qk(end - 1);
-      c.template weigh<true>(p.scale_log2);
+      if (some.end - (end - 1) * Tile::kKeys <= Tile::kKeys / 2) {  // on the diagonal every other warpgroup
+        end_qk(end - 1, Half());
+        c.template weigh<true, Half>(p.scale_log2);
+      } else {
+        end_qk(end - 1, Whole());
+        c.template weigh<true, Whole>(p.scale_log2);
+      }
       // Scores of a block, values of the one after it
       for (int block = end - 2; block >= begin; --block) {
         begin_turn();
@@ -321,9 +337,9 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
         begin_pv(block + 1);
         end_turn();
         wgmma_wait<1>();
-        end_qk(block);
+        end_qk(block, Whole());
         end_pv();
-        c.template weigh<false>(p.scale_log2);
+        c.template weigh<false, Whole>(p.scale_log2);
       }
       release_q();
       begin_pv(begin);
@@ -341,7 +357,13 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
 #if EK_HAS_WGMMA
   extern __shared__ __align__(1024) char raw[];  // the swizzle counts from multiples of 1024
   const AttentionSmem<Tile> smem(raw);
-  if (threadIdx.x == 0) {
+  // The first piece of work is found while another warp sets up the barriers.
+  AttentionWalk<Tile> walk;
+  bool more = false;
+  if (threadIdx.x < 32) {
+    pdl_wait();
+    more = walk.find(p, blockIdx.x, smem.work);
+  } else if (threadIdx.x == 64) {
     mbarrier_init(smem.q_full, 2);
     mbarrier_init(smem.q_empty, Tile::kWgs * 128 + 32);  // the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {
@@ -351,8 +373,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
       mbarrier_init(&smem.v_empty[i], Tile::kWgs);
     }
     mbarrier_fence();
-  }
-  if (threadIdx.x == 32) {
+  } else if (threadIdx.x == 32) {
     tma_prefetch_map(&p.q);
     tma_prefetch_map(&p.k);
     tma_prefetch_map(&p.v);
@@ -365,7 +386,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
   } else {
     registers_give<Tile::kProducerRegisters>();
     if (threadIdx.x < 32)
-      attention_produce_qk<Tile>(p, smem);
+      attention_produce_qk<Tile>(p, smem, walk, more);
     else if (threadIdx.x < 64)
       attention_produce_v<Tile>(p, smem);
   }

@@ -216,16 +216,14 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
   }
 }
 
-// The first producer warp: pieces of work as they are free, their Q and K.
+// The first producer warp: pieces of work as they are free, their Q and K. more: whether the walk has found a first one.
 template <class Tile>
-__device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
+__device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem,
+                                                     AttentionWalk<Tile>& walk, bool more) {
   const int lane = threadIdx.x % 32;
-  AttentionWalk<Tile> walk;
   AttentionRing<Tile> ring;
-  int index = blockIdx.x;
   for (uint32_t q_phase = 0;; q_phase ^= 1) {
     AttentionWork* const work = smem.work + q_phase;
-    const bool more = walk.find(p, index, work);
     int next = 0;
     if (lane == 0) {
       if (more)
@@ -248,7 +246,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
     }
     if (!more) break;
     attention_load<Tile, Tile::kDim>(p, *work, &p.k, smem.k, smem.k_full, smem.k_empty, &ring);
-    index = __shfl_sync(~0u, next, 0);
+    more = walk.find(p, __shfl_sync(~0u, next, 0), smem.work + (q_phase ^ 1));
   }
   // The last block to end leaves the counters zeroed.
   if (lane == 0) {
