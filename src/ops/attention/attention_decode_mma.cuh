@@ -310,6 +310,8 @@ __device__ __forceinline__ void decode_items(const DecodeParams& p, const Decode
       // Of a part of a tile there may be nothing to see
       if (!Plan::kLoadWarps || (key < seq.end && key + Plan::kOwn > seq.begin))
         tile.step(p, stage, key, key < all_begin || key + Plan::kOwn > all_end);
+      else
+        tile.pass();
       ring.release();
     }
     unit += piece.units;

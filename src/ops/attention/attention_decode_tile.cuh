@@ -98,6 +98,11 @@ class DecodeTile {
     values(stage.tiles + Plan::kTileBytes, s);
   }
 
+  // A tile of which these warps see nothing: they go through as many barriers as the others.
+  __device__ __forceinline__ void pass() const {
+    if constexpr (Plan::kSlicedScores) warps_sync(kDecodeGroup + group_, 32 * Plan::kSlices);
+  }
+
   // What weights are powers of two above, and totals, of all rows, to bases[row].
   __device__ __forceinline__ void store_bases(float2* bases) {
 #pragma unroll

@@ -235,8 +235,10 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
   const uint32_t q = smem_address(smem.q) + wg * 64 * kSwizzleBytes;
   if (Tile::kTurns && wg == Tile::kWgs - 1) barrier_arrive(kAttentionTurn, 256);  // the first turn is warpgroup 0's
 
+  uint32_t work_phase = 0;
   for (uint32_t q_phase = 0;; q_phase ^= 1) {
-    mbarrier_wait(smem.q_full, q_phase);
+    mbarrier_wait(&smem.work_full[q_phase], work_phase);
+    work_phase ^= q_phase;
     const AttentionWork work = uniform(smem.work[q_phase]);
     if (work.head < 0) break;
     const auto release_q = [&] { mbarrier_arrive(smem.q_empty); };  // every thread has read its work
@@ -317,6 +319,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       release_v();
     };
 
+    mbarrier_wait(smem.q_full, q_phase);
     for (int block = work.end - 1; block >= end; --block) skip();
     if (begin < end) {
       begin_turn();
@@ -364,6 +367,8 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
     pdl_wait();
     more = walk.find(p, blockIdx.x, smem.work);
   } else if (threadIdx.x == 64) {
+    mbarrier_init(&smem.work_full[0], 1);
+    mbarrier_init(&smem.work_full[1], 1);
     mbarrier_init(smem.q_full, 2);
     mbarrier_init(smem.q_empty, Tile::kWgs * 128 + 32);  // the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {

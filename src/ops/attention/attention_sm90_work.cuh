@@ -70,15 +70,19 @@ template <class Tile>
 struct AttentionSmem {
   char *q, *k, *v;  // [dim / 64][rows][64]
   uint64_t *q_full, *q_empty, *k_full, *k_empty, *v_full, *v_empty;
-  AttentionWork* work;  // [2]; they come and go with q, in turn, so that the next one is ready before q is free
+  // [2]; in turn, so that the next one is ready before q is free. They go with q, and each has a barrier for when it has come.
+  AttentionWork* work;
+  uint64_t* work_full;
 
+  static_assert((4 + 4 * Tile::kStages) * sizeof(uint64_t) + 2 * sizeof(AttentionWork) <= 256, "see kSmemBytes");
   __device__ explicit AttentionSmem(char* raw) : q(raw), k(raw + Tile::kQBytes) {
     v = k + Tile::kStages * Tile::kKBytes;
     q_full = reinterpret_cast<uint64_t*>(v + Tile::kStages * Tile::kVBytes);
     q_empty = q_full + 1;
     k_full = q_empty + 1, k_empty = k_full + Tile::kStages;
     v_full = k_empty + Tile::kStages, v_empty = v_full + Tile::kStages;
-    work = reinterpret_cast<AttentionWork*>(v_empty + Tile::kStages);
+    work_full = v_empty + Tile::kStages;
+    work = reinterpret_cast<AttentionWork*>(work_full + 2);
   }
 };
 
@@ -232,6 +236,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
         work->head = -1;
     }
     // Who wrote it arrives for it, beside the lane that copies: the two may not be the same.
+    if (lane == 0) mbarrier_arrive(&smem.work_full[q_phase]);
     mbarrier_wait(smem.q_empty, q_phase ^ 1);
     if (lane == 0) mbarrier_arrive(smem.q_full);
     __syncwarp();
