@@ -6,6 +6,7 @@ import subprocess
 import time
 
 from bench.arrays import NumpyArrays, TorchArrays
+from tools import sources
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
 ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
@@ -53,7 +54,7 @@ class CudaDevice:
 
     @property
     def name(self):
-        return self.full_name.split()[-1].lower() if self.full_name.startswith("NVIDIA") else self.full_name.lower()
+        return sources.gpu_folder(self.full_name)
 
     @property
     def driver(self):

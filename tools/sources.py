@@ -36,6 +36,13 @@ BUILT = (
 ASKED = ("bindings", "tests", "bench/cases")  # what else hashes speak of: what is run, and how
 
 
+def gpu_folder(name):
+    """Where a GPU's results are, by the name that the driver has for it: NVIDIA H100 80GB HBM3 is h100."""
+    words = [w for w in re.split(r"[\s-]+", name.lower()) if w not in ("nvidia", "tesla", "geforce", "quadro")]
+    model = [w for w in words if not re.fullmatch(r"\d+gb|hbm\d+e?|pcie|sxm\d*|nvl", w)]
+    return "-".join(model or words)
+
+
 def build_folder(root=ROOT):
     return root / "build" / "cuda"
 

@@ -5,6 +5,7 @@
 
 #include <cstdio>
 #include <cstring>
+#include <new>
 
 #include "core/context.h"
 #include "dispatch/overlap.h"
@@ -163,9 +164,18 @@ class Checker {
       list_from_ = t.name;
       // All lists of a call in one block, so that it never moves while it is filled.
       context_->list_storage.clear();
-      int lists = 0;
+      size_t lists = 0;
       for (int k = 0; k < spec_.tensor_count; ++k) lists += (spec_.tensors[k].flags & kList) != 0;
-      context_->list_storage.reserve(static_cast<size_t>(count) * static_cast<size_t>(lists));
+      const size_t most = context_->list_storage.max_size() / lists;
+      bool room = static_cast<uint64_t>(count) <= most;
+      try {
+        if (room) context_->list_storage.reserve(static_cast<size_t>(count) * lists);
+      } catch (const std::bad_alloc&) {
+        room = false;
+      }
+      if (!room)
+        return refuse("%s: %s_count is %lld, expected no more than there is memory for", spec_.name, t.name,
+                      static_cast<long long>(count));
     } else if (count != list_count_) {
       return refuse("%s: %s has %lld tensors, expected %lld (as many as %s)", spec_.name, t.name,
                     static_cast<long long>(count), static_cast<long long>(list_count_), list_from_);
@@ -201,7 +211,8 @@ class Checker {
     if (ndim < fewest || (t.lead < 0 && ndim != fewest) || ndim > kMaxDims)
       return refuse("%s: %s has %d dimensions, expected %s%d%s", spec_.name, name, ndim, t.lead < 0 ? "" : "at least ",
                     fewest, ndim > kMaxDims ? " and at most 8" : "");
-    if (ndim > 0 && !source.shape) return refuse("%s: %s has no shape (NULL)", spec_.name, name);
+    if (ndim > 0 && !source.shape)
+      return refuse("%s: %s has no shape (NULL), expected %d dimensions", spec_.name, name, ndim);
 
     tensor->dtype = source.dtype;
     tensor->ndim = ndim;
@@ -213,12 +224,13 @@ class Checker {
     for (int d = ndim - 1; d >= 0; --d) {
       const int64_t size = source.shape[d];
       if (size < 0)
-        return refuse("%s: %s has shape %s: a dimension is negative", spec_.name, name,
+        return refuse("%s: %s has shape %s, expected no dimension below 0", spec_.name, name,
                       ShapeText(source.shape, ndim).text);
       tensor->shape[d] = size;
       tensor->stride[d] = source.strides ? source.strides[d] : dense;
       if (__builtin_mul_overflow(dense, size ? size : 1, &dense) || dense > INT64_MAX / 16)
-        return refuse("%s: %s has shape %s: too many elements", spec_.name, name, ShapeText(source.shape, ndim).text);
+        return refuse("%s: %s has shape %s, expected fewer than 2^59 elements", spec_.name, name,
+                      ShapeText(source.shape, ndim).text);
       is_empty |= size == 0;
     }
     if (source.strides && !is_empty) EK_CHECKED(check_strides(t, name, *tensor));
@@ -227,7 +239,9 @@ class Checker {
     if (is_empty) {
       if (!source.data) tensor->data = g_empty;
     } else {
-      if (!source.data) return refuse("%s: %s has no data (NULL)", spec_.name, name);
+      if (!source.data)
+        return refuse("%s: %s has no data (NULL), expected memory for shape %s", spec_.name, name,
+                      ShapeText(source.shape, ndim).text);
       const int bytes = dtype_bytes(source.dtype);
       if (reinterpret_cast<uintptr_t>(tensor->data) & static_cast<unsigned>(bytes - 1))
         return refuse("%s: %s starts at %p, expected a multiple of %d bytes (its element)", spec_.name, name,
@@ -287,7 +301,7 @@ class Checker {
                       ShapeText(tensor.stride, tensor.ndim).text);
       int64_t reach;
       if (__builtin_mul_overflow(tensor.stride[d], tensor.shape[d], &reach) || reach > INT64_MAX / 16)
-        return refuse("%s: %s has strides %s: beyond any address", spec_.name, name,
+        return refuse("%s: %s has strides %s, expected less than 2^59 elements from first to last", spec_.name, name,
                       ShapeText(tensor.stride, tensor.ndim).text);
     }
     const int last = tensor.ndim - 1;
@@ -296,7 +310,7 @@ class Checker {
       return refuse("%s: %s has stride %lld in its last dimension, expected 1 (contiguous)", spec_.name, name,
                     static_cast<long long>(tensor.stride[last]));
     if (t.role != kIn && overlaps_itself(tensor))
-      return refuse("%s: %s has shape %s and strides %s: an output may not overlap itself", spec_.name, name,
+      return refuse("%s: %s has shape %s and strides %s, expected no two elements in one place", spec_.name, name,
                     ShapeText(tensor.shape, tensor.ndim).text, ShapeText(tensor.stride, tensor.ndim).text);
     return EK_STATUS_OK;
   }
@@ -448,8 +462,8 @@ class Checker {
         for (int k = 0; k < spec_.alias_count; ++k)
           allowed |= spec_.alias[k].out == o && spec_.alias[k].in == i && same_elements(a, b);
         if (!allowed && may_overlap(a, b))
-          return refuse("%s: %s overlaps %s in memory%s", spec_.name, out.name, other.name,
-                        alias_text(o, i) ? ", and is not the same tensor (data, shape and strides)" : "");
+          return refuse("%s: %s overlaps %s, expected memory of its own%s", spec_.name, out.name, other.name,
+                        alias_text(o, i) ? ", or the same data, shape and strides" : "");
       }
     }
     return EK_STATUS_OK;

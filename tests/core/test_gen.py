@@ -127,5 +127,8 @@ def test_future_ops_compile_and_check_their_arguments(tmp_path, testable_library
     for path, text in (gen.python.generate(ops) | gen.bench.generate(ops)).items():
         if path.endswith(".py"):
             compile(text, path, "exec")
+    formulas = {}
+    exec(gen.bench.generate(ops)["bench/formulas_gen.py"], formulas)
+    assert formulas["adamw"]("bf16", "f32", elements=10, has=("master",)) == ({}, 10 * (6 + 16 + 8), 160)
     header_test = ["gcc", "-std=c11", "-Wall", "-Wextra", "-Werror", "-fsyntax-only", "-xc", *include]
     subprocess.run([*header_test, str(tmp_path / "include/einkorn/ops.h")], check=True)

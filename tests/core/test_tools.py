@@ -100,6 +100,13 @@ def test_spdx_is_asked_for(tree):
 # ---- which sources a result speaks for ------------------------------------------------------------------------------
 
 
+def test_the_folder_of_a_gpu():
+    """One name for bench and gpu-check, whatever the driver adds to that of the model."""
+    names = {"NVIDIA H200": "h200", "NVIDIA H100 80GB HBM3": "h100", "NVIDIA A100-SXM4-80GB": "a100", "Tesla T4": "t4",
+             "NVIDIA GeForce RTX 4090": "rtx-4090", "NVIDIA B200": "b200"}  # fmt: skip
+    assert {name: sources.gpu_folder(name) for name in names} == names
+
+
 def test_a_family_goes_stale_with_what_it_is_made_of(tree):
     def changed(path, stage):
         before = sources.family_hash("small", stage, tree)

@@ -235,6 +235,12 @@ class AttentionSpec(Spec):
         for i, (heads, d) in self._some(level, list(enumerate(many))):
             attrs = {"causal": True, "window_left": 150}
             yield self.make(dtypes, i, q_len=129, kv_len=200, attrs=attrs, dims=d, heads=heads)
+        if (
+            self.op == "attention_decode"
+        ):  # one query, few heads: every width that a kernel has code for, at every level
+            for i, d in enumerate([(128, 128), (256, 256), (512, 512)]):
+                yield self.make(dtypes, i, mode=self.modes[0], page_size=16, q_len=1, kv_len=333, attrs={"causal": True},
+                                dims=d, batch=2, heads=(8, 2))  # fmt: skip
         # Keys of three kv heads that fit in L2 together, and one head left over.
         if level == "full" and self.op == "attention":
             for mode in self.layouts[0][0], self.layouts[1][0]:
@@ -249,9 +255,9 @@ class AttentionSpec(Spec):
                     dtypes, i, mode=mode, q_len=3, kv_len=9, batch=batch, attrs=MASKS[1], dims=(32, 32), heads=(2, 1)
                 )
         if self.op == "attention_decode":  # an item for every block of a large GPU: even batches are left whole
-            for i, size in self._some(level, list(enumerate([16, 1]))):
+            for i, (size, d) in self._some(level, list(enumerate([(16, 64), (1, 64), (16, 128)]))):
                 yield self.make(dtypes, i, mode=self.modes[0], page_size=size, q_len=1, kv_len=200, batch=132,
-                                attrs={"causal": True}, dims=(64, 64), heads=(4, 2))  # fmt: skip
+                                attrs={"causal": True}, dims=(d, d), heads=(4, 2))  # fmt: skip
 
     def _strided(self, dtypes, level, seed):
         for i in range({"smoke": 3, "ci": 8, "full": 24}[level]):
@@ -260,6 +266,11 @@ class AttentionSpec(Spec):
     def _misaligned(self, dtypes, level, seed):
         for i, shift in enumerate(self.shifts(dtypes)):
             yield self.make(dtypes, i, q_len=9, kv_len=70, shift=shift, dims=(64, 64))
+        for i, mode in enumerate(self.modes[:1] if level == "smoke" else self.modes):  # each tensor alone
+            case = self.make(dtypes, i, mode=mode, q_len=9, kv_len=70, shift=8, dims=(64, 64), extras=("lse",))
+            for t in self.schema.tensors:
+                if not t.optional or t.name in case.present:
+                    yield dataclasses.replace(case, moved=t.name)
 
     def _inplace(self, dtypes, level, seed):
         return ()

@@ -46,6 +46,7 @@ def library():
     for name in ("ek_context_error", "ek_context_destroy", "ek_kernel_last"):
         getattr(lib, name).argtypes = [ctypes.c_void_p]
     lib.ek_context_set_workspace.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
+    lib.ek_context_set_stream.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
     for op in OPS:
         getattr(lib, f"ek_{op}").argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         getattr(lib, f"ek_{op}_workspace").argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p]
@@ -65,10 +66,12 @@ def args_type(op):
 
 
 class Context:
-    def __init__(self, device):
+    def __init__(self, device, stream=None):
         kind, _, index = device.partition(":")
-        self.handle = ctypes.c_void_p()
+        self.handle, self.stream = ctypes.c_void_p(), stream
         assert library().ek_context_create(Device(DEVICES[kind], int(index or 0)), ctypes.byref(self.handle)) == OK
+        if stream:
+            assert library().ek_context_set_stream(self.handle, stream.handle) == OK
 
     def error(self):
         return library().ek_context_error(self.handle).decode()

@@ -218,10 +218,16 @@ class Spec:
                 yield self.case(dtypes, n, i, [(3, 4), (5,), (2, 1, 3)][i % 3], strides="broadcast", seed=200 + i)
 
     def _misaligned(self, dtypes, level, seed):
-        """Every tensor a few bytes past an aligned address."""
+        """Every tensor a few bytes past an aligned address; and each alone, where rows want all of them aligned."""
         for shift in self.shifts(dtypes):
             for i, n in enumerate([8, 129, 1024, 4096][: 2 if level == "smoke" else 4]):
                 yield self.case(dtypes, n, i, shift=shift)
+        cases = [self.case(dtypes, 1024, i, (3,)) for i in range(1 if level == "smoke" else 2)]
+        cases += self.wide(dtypes) if level == "full" else []
+        for case, shift in itertools.product(cases, (self.shifts(dtypes)[0], 8)):
+            for t in self.schema.tensors:
+                if not t.optional or t.name in case.present:
+                    yield dataclasses.replace(case, shift=shift, moved=t.name)
 
     def _inplace(self, dtypes, level, seed):
         for variant in self.variants:

@@ -26,7 +26,7 @@ def small_cases(spec):
 
 
 class Damaged:
-    """Each way to damage a good call, as (what was done, the call, words that the message must have)."""
+    """Each way to damage a good call, as (what was done, the call, the message that it must get as an expression)."""
 
     def __init__(self, prepared, arena, device):
         self.prepared, self.arena, self.device = prepared, arena, device
@@ -34,6 +34,12 @@ class Damaged:
 
     def call(self):
         return raw.Call(self.prepared, self.arena, self.device)
+
+    def expected(self, *names, or_rule=False):
+        """The op, one of these arguments, what it is, and what was expected; or a broken requirement's own sentence."""
+        said = rf"(?:{'|'.join(names)}) .*\bexpected .*"
+        rules = "|".join(re.escape(s) for s in self.schema.require.values()) if or_rule else ""
+        return rf"{self.op}: (?:{said}{rf'|(?:{rules})(?: .*)?' if rules else ''})"
 
     def tensor(self, name):
         call = self.call()
@@ -53,7 +59,7 @@ class Damaged:
         for wrong in (0, 4, size - 8, size + 8):
             call = self.call()
             call.args.struct_size = wrong
-            yield f"struct_size {wrong}", call, "struct_size"
+            yield f"struct_size {wrong}", call, self.expected("struct_size")
 
     def attrs(self):
         for a in self.schema.attrs:
@@ -63,7 +69,10 @@ class Damaged:
                     continue
                 call = self.call()
                 setattr(call.args, a.name, value)
-                yield f"{a.name} = {value}", call, a.name
+                rules = [s for e, s in self.schema.require.items() if re.search(rf"\b{a.name}\b", e)]
+                rule = "|".join(re.escape(s) for s in rules)
+                number = rf"{self.op}: (?:{rule}) \(.*\b{a.name} = {value}\b.*\)"
+                yield f"{a.name} = {value}", call, number if a.type[0] == "i" else self.expected(a.name)
 
     def allowed(self, values):
         """Whether the schema's requirements, which alone limit a number, let these values pass."""
@@ -75,28 +84,28 @@ class Damaged:
         if not spec.optional:
             call = self.call()
             setattr(call.args, name, None)
-            yield f"{name} NULL", call, name
+            yield f"{name} NULL", call, self.expected(name)
         call, t = self.tensor(name)
         t.data = None
-        yield f"{name} without data", call, name
+        yield f"{name} without data", call, self.expected(name)
         call, t = self.tensor(name)
         t.dtype = F64 if "i64" in self.schema.dtypes.get(spec.dtype, ()) else I64
-        yield f"{name} of another dtype", call, name
+        yield f"{name} of another dtype", call, self.expected(name)
         call, t = self.tensor(name)
         t.dtype = 0
-        yield f"{name} without a dtype", call, name
+        yield f"{name} without a dtype", call, self.expected(name)
         call, t = self.tensor(name)
         t.device.type = 1 if t.device.type == 2 else 2
-        yield f"{name} on another device", call, name
+        yield f"{name} on another device", call, self.expected(name)
         if self.device != "cpu" and not spec.host:
             call, t = self.tensor(name)
             t.device.id += 1
-            yield f"{name} on another GPU", call, name
+            yield f"{name} on another GPU", call, self.expected(name)
         size = ITEMSIZE[self.prepared.dtypes[name]]
         if size > 1:
             call, t = self.tensor(name)
             t.data += 1
-            yield f"{name} off by a byte", call, name
+            yield f"{name} off by a byte", call, self.expected(name)
 
     def dims(self, name):
         shape = self.prepared.placed[name].shape
@@ -108,11 +117,12 @@ class Damaged:
         for w in wrong:
             call, t = self.tensor(name)
             t.set_dims(w, dense(w) if max((0, *w)) < 2**62 else w)
-            yield f"{name} of shape {w}", call, ""  # another tensor may be the first that does not fit
+            # Another tensor may be the first that does not fit.
+            yield f"{name} of shape {w}", call, self.expected(*self.prepared.placed, or_rule=True)
         if shape:
             call, t = self.tensor(name)
             t.shape = None
-            yield f"{name} without a shape", call, name
+            yield f"{name} without a shape", call, self.expected(name)
 
     def free(self, dim):
         """Whether a dim may have any size: one tensor has it, and no requirement names it (the width of a page table)."""
@@ -125,16 +135,16 @@ class Damaged:
         for d in wide:
             call, t = self.tensor(name)
             t.strides[d] = -1
-            yield f"{name} with a negative stride", call, name
+            yield f"{name} with a negative stride", call, self.expected(name)
             if spec.role != "in":
                 call, t = self.tensor(name)
                 t.strides[d] = 0
-                yield f"{name} overlapping itself", call, name
+                yield f"{name} overlapping itself", call, self.expected(name)
         own_last = spec.dims and spec.dims[-1] != "..."
         if own_last and not spec.strided and placed.shape[-1] > 1:
             call, t = self.tensor(name)
             t.strides[len(placed.shape) - 1] = 2
-            yield f"{name} with gaps in its last dimension", call, name
+            yield f"{name} with gaps in its last dimension", call, self.expected(name)
 
     def overlaps(self):
         placed = self.prepared.placed
@@ -146,7 +156,8 @@ class Damaged:
                 # Where being the same memory is allowed, one element off is not.
                 allowed = (out, other) in self.schema.alias and placed[out].shape == placed[other].shape
                 t.data = call.tensors[other].data + ITEMSIZE[self.prepared.dtypes[out]] * allowed
-                yield f"{out} over {other}", call, "overlaps"
+                said = rf"{self.op}: (?:{out} overlaps \w+|\w+ overlaps {out}), expected .*"
+                yield f"{out} over {other}", call, said
 
 
 def faults(prepared, arena, call, context, right):
@@ -169,8 +180,8 @@ def test_damaged_arguments(spec, device):
         arena = Arena.at_least(device, prepared.nbytes)
         arena.upload(prepared.block)
         wrong = []
-        for what, call, words in Damaged(prepared, arena, device).all():
-            right = lambda message, words=words: spec.op in message and words in message  # noqa: E731
+        for what, call, message in Damaged(prepared, arena, device).all():
+            right = re.compile(message, re.DOTALL).fullmatch
             wrong += [f"{what}, {fault}" for fault in faults(prepared, arena, call, context, right)]
         assert not wrong, f"{case}:\n" + "\n".join(wrong)
         # The context works on, and a success clears the message.

@@ -46,7 +46,8 @@ def _python(op, text):
 
 
 def _function(op):
-    params = [*op.dtypes, *(["rows"] if op.has_lead else []), *(d for d in op.dim_names if d not in op.dims)]
+    params = [*op.dtypes, *(["rows"] if op.has_lead else []), *(["elements"] if op.has_list else [])]
+    params += [d for d in op.dim_names if d not in op.dims]
     params += [f"{a.name}={a.default!r}" for a in op.attrs] + ["has=()"]
     lines = [f"def {op.name}({', '.join(params)}):"]
     lines += [f"    {name} = {_python(op, text)}" for name, text in op.dims.items()]

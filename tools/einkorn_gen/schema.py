@@ -29,7 +29,7 @@ RESERVED = {
     "float", "goto", "inline", "int", "long", "namespace", "new", "operator", "private", "protected", "public",
     "register", "restrict", "short", "signed", "sizeof", "static", "struct", "struct_size", "switch", "template",
     "this", "throw", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
-    "context", "last_lead", "lead", "rows",
+    "context", "elements", "last_lead", "lead", "rows",
 }  # fmt: skip
 FUNCTIONS = {"has": 1, "sizeof": 1, "ceil_div": 2, "min": 2, "max": 2}
 
@@ -92,6 +92,10 @@ class Op:
     @property
     def has_lead(self):
         return any("..." in t.dims and not t.is_list for t in self.tensors)
+
+    @property
+    def has_list(self):
+        return any(t.is_list for t in self.tensors)
 
     @property
     def dim_names(self):
@@ -305,7 +309,7 @@ class _Reader:
         for text in op.require:
             self.check_expression(op, "require", text, known | ({"last_lead"} if op.has_lead else set()))
         for where in ("bytes", "flops"):
-            self.check_expression(op, where, getattr(op, where), known)
+            self.check_expression(op, where, getattr(op, where), known | ({"elements"} if op.has_list else set()))
 
     def check_expression(self, op, where, text, known):
         try:

@@ -135,6 +135,9 @@ int main() {
     g1.shape[0] = 7;
     a.exp_avg_count = 1;
     CHECK(says(c, ek_adamw(c, &a), "adamw: exp_avg has 1 tensors, expected 2 (as many as grad)"));
+    a.grad_count = INT64_MAX;
+    CHECK(says(c, ek_adamw(c, &a),
+               "adamw: grad_count is 9223372036854775807, expected no more than there is memory for"));
   }
   {  // gemm_epilogue: strided operands, a derived output, an alias
     View x(EK_DTYPE_BF16, 3, 8), w(EK_DTYPE_BF16, 8, 6), y(EK_DTYPE_BF16, 3, 3);

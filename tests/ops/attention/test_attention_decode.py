@@ -37,9 +37,9 @@ def generic(n, attrs, lead):
     return dims, ("page_table", *options, "sinks", "lse")
 
 
-def replayed(mode, batch, kv_len, heads, extras, **rest):
+def replayed(mode, batch, kv_len, heads, extras, dim=64, **rest):
     """Lengths that change between the replays of a graph."""
-    return {"mode": mode, "q_len": 1, "kv_len": kv_len, "batch": batch, "heads": heads, "dims": (64, 64), "page_size": 16,
+    return {"mode": mode, "q_len": 1, "kv_len": kv_len, "batch": batch, "heads": heads, "dims": (dim, dim), "page_size": 16,
             "attrs": {"causal": True}, "extras": extras, **rest}  # fmt: skip
 
 
@@ -55,7 +55,8 @@ SPEC = AttentionSpec(
         replayed(paged, 4, 100, (2, 2), ("lse",)), replayed(dense, 5, 300, (4, 2), ("prefix_len", "alibi", "lse")),
         replayed(shared, 6, 700, (4, 1), ("sinks", "lse")), replayed(shared, 128, 100, (4, 2), ()),
         replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1), replayed(paged, 2, 4500, (4, 4), ("lse",), page_size=1),
-        replayed(shared, 3, 6500, (2, 2), ("lse",), page_size=64),
+        replayed(shared, 3, 6500, (2, 2), ("lse",), page_size=64), replayed(shared, 4, 900, (8, 2), ("lse",), dim=128),
+        replayed(shared, 4, 900, (8, 2), ("lse",), dim=256), replayed(shared, 4, 900, (8, 2), ("lse",), dim=512),
     ],
 )  # fmt: skip
 
@@ -106,13 +107,14 @@ LONG = [
 
 @pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
 def test_few_long_sequences(dtypes, device, level):
-    """Keys of an item that go to several clusters, which meet in memory, or to one."""
+    """Keys of an item that go to several clusters, which meet in memory, or to one. Dtypes take turns in the widths."""
     if level != "full" or device == "cpu":
         pytest.skip("on a GPU, level full")
     context = einkorn.Context(device, flags=("deterministic",))
     for i, (batch, heads, keys, page) in enumerate(LONG):
+        dims = TILES[(i + SPEC.combos().index(dtypes)) % len(TILES)] if keys < 10000 else (64, 64)
         full = Prepared(SPEC, SPEC.make(
-            dtypes, i, mode=paged, q_len=1, kv_len=keys, lengths="full", heads=heads, batch=batch, dims=(64, 64),
+            dtypes, i, mode=paged, q_len=1, kv_len=keys, lengths="full", heads=heads, batch=batch, dims=dims,
             page_size=page, attrs={"causal": True}, extras=("lse",),
         ))  # fmt: skip
         assert (full.inputs["kv_len"] >= keys).all()
