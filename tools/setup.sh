@@ -72,9 +72,10 @@ check_tools() { # <1 if a venv is needed>
   command -v ninja >/dev/null || missing+=(ninja-build)
   python="$(find_python)"
   if [ -z "$python" ]; then
-    command -v python3 >/dev/null && die "Python 3.11 or newer is needed; python3 here is $(python3 -V 2>&1). Install a newer
-  one beside it, for example the packages python3.12 python3.12-dev python3.12-venv"
-    missing+=(python3 python3-dev python3-venv)
+    # Beside one that is too old, the oldest that will do: where there are newer ones, it is among them.
+    python=python3
+    command -v python3 >/dev/null && say "Python 3.11 or newer is needed; python3 is $(python3 -V 2>&1)" && python=python3.11
+    missing+=("$python" "$python-dev" "$python-venv")
   else
     "$python" -c 'import os, sys, sysconfig
 sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=(python3-dev)

@@ -88,6 +88,14 @@ def test_an_old_python_is_passed_over(machine):
     assert machine.run("find_python")[1] == str(newer)
 
 
+def test_a_newer_python_is_asked_for_beside_an_old_one(machine):
+    machine.tools("cc", "c++", "cmake", "ninja", "apt-get")
+    machine.program("id", "echo 1000")
+    machine.program("python3", "exit 1")
+    code, _, error = machine.run("check_tools 1")
+    assert code == 1 and "missing packages: python3.11 python3.11-dev python3.11-venv" in error, error
+
+
 def test_the_first_nvcc_that_is_new_enough(machine, tmp_path):
     old, path = machine.nvcc(tmp_path / "old/nvcc", "12.4"), machine.nvcc("nvcc", "13.0")
     home = machine.nvcc(tmp_path / "cuda/bin/nvcc", "12.9")

@@ -299,7 +299,8 @@ def repeat(context, pointer, raw, count):
 
 
 def close(row, name, got, want, dtype, first):
-    """The small run's values, which the other tests check; another row may round the last place otherwise."""
+    """The small run's values, which the other tests check, nearly: another row may round, and add up, otherwise. An offset
+    that does not fit would bring another row's values, which differ by far more than this allows."""
     a, b = decode(got, dtype), decode(want, dtype)
     step = {"i8": 1.01, "e4m3": 0.13 * np.abs(b) + 2.0**-9}.get(dtype, np.abs(b) * 2.0**-6 + 1e-3)
     with np.errstate(invalid="ignore"):

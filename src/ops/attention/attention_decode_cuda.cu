@@ -17,12 +17,13 @@ static bool aligned16(const Tensor& t, int64_t lead) {
 // What the tensor-core kernels have in common.
 static const char* why_not_mma(const AttentionDecodeArgs& a, const DecodeShape& shape) {
   if (a.T == EK_DTYPE_F32) return "the inputs are f32";
-  if (a.head_dim % 8 != 0 || a.v_dim % 8 != 0 || a.v_dim == 0) return "head_dim or v_dim is not a multiple of 8";
+  if (a.v_dim == 0) return "v_dim is 0";
+  if (a.head_dim % 8 != 0 || a.v_dim % 8 != 0) return "head_dim or v_dim is not a multiple of 8";
   if (a.head_dim > 512 || a.v_dim > 512) return "head_dim or v_dim is above 512";
   if (!aligned16(a.q, 3) || !aligned16(a.k, 3) || !aligned16(a.v, 3) || !aligned16(a.y, 3))
     return "rows of q, k, v or y do not begin at multiples of 16 bytes";
   if (a.kv_heads * decode_sizes(attention_call(a), shape, false).row_blocks > kCounters)
-    return "there are more than 16384 kv heads";
+    return "there are more than 16384 kv heads, counted for every 16 rows of a kv head";
   if (shape.groups < 1) return "heads of this size need more shared memory than the GPU has";
   return nullptr;
 }

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// attention_decode_sm90: TMA and mma.sync. Several blocks to an SM, each of four warps that multiply and one or two that load,
-// across items and without a stop, into one ring. All four have their keys of every tile.
+// attention_decode_sm90: TMA and mma.sync. Blocks, several to an SM but for wide heads, of four or eight warps that multiply and
+// one or two that load, across items and without a stop, into one ring. Each of the former has keys of every tile, of wide heads
+// with the warps that share them.
 //   full[stage]: one arrival of each loading lane when its copies are in, and the bytes of boxes
 //   empty[stage]: one arrival of each multiplying lane
 // Few items: a cluster of blocks, or several, for each, whose blocks merge through their shared memory.

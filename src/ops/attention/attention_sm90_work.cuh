@@ -260,7 +260,7 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
   }
 }
 
-// The second one: their V. It learns of the work as the consumers do: when Q is there, which V would only slow down.
+// The second one: their V. It goes on when Q is there, which V would only slow down.
 template <class Tile>
 __device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p, const AttentionSmem<Tile>& smem) {
   AttentionRing<Tile> ring;
