@@ -10,6 +10,7 @@ from harness import AUTO, Prepared, Refused, all_specs, over_rows, rows
 from harness.memory import Arena
 
 SHARDS = 2  # processes of tools/gpu-check
+SANITIZERS = ("memcheck",)  # under which it runs there too
 
 REPLAYS = {"smoke": 10, "ci": 100, "full": 100}
 CALLS = 10  # in a graph of overlapping launches

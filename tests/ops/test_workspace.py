@@ -10,6 +10,8 @@ import pytest
 from harness import MatrixSpec, Prepared, over_rows, rows
 from harness.memory import GUARD, GUARD_BYTE, Arena
 
+SANITIZERS = ("memcheck",)  # under which tools/gpu-check runs it too
+
 SIZES = [(129, (37,)), (4096, (300,)), (1024, (2, 3))]
 SMOKE = (129, 0, (37,))
 # Rows that need workspace at some sizes only. Some case must have such a size, or they would not be tried.
