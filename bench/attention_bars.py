@@ -50,10 +50,10 @@ def bars(result, bar):
     found = fastest(result)
 
     def values(op, cases, value, dtype="bf16"):
-        """(value, where) of those cases that were measured and have the value."""
+        """(value, where) of these cases; nothing, unless all were measured and have the value."""
         some = [found[op, c, dtype] for c in cases if (op, c, dtype) in found]
         pairs = [(value(e), e["case"] + " with PDL" * e["pdl"]) for e in some]
-        return [(v, where) for v, where in pairs if v is not None]
+        return pairs if len(pairs) == len(cases) and all(v is not None for v, _ in pairs) else []
 
     def time_to(layout, other):
         """The time of a case over that of the same with K and V in another layout."""
