@@ -235,9 +235,8 @@ class AttentionSpec(Spec):
         for i, (heads, d) in self._some(level, list(enumerate(many))):
             attrs = {"causal": True, "window_left": 150}
             yield self.make(dtypes, i, q_len=129, kv_len=200, attrs=attrs, dims=d, heads=heads)
-        if (
-            self.op == "attention_decode"
-        ):  # one query, few heads: every width that a kernel has code for, at every level
+        # One query, few heads: every width that a kernel has code for, at every level
+        if self.op == "attention_decode":
             for i, d in enumerate([(128, 128), (256, 256), (512, 512)]):
                 yield self.make(dtypes, i, mode=self.modes[0], page_size=16, q_len=1, kv_len=333, attrs={"causal": True},
                                 dims=d, batch=2, heads=(8, 2))  # fmt: skip

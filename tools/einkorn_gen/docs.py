@@ -34,8 +34,8 @@ def ops_page(ops):
     out = [
         f"<!-- {BANNER} -->\n# Ops\n",
         "In C each op is `ek_status ek_<op>(ek_context*, const ek_<op>_args*)`; in Python `einkorn.<op>(...)`. Leading"
-        " dimensions `...` may be any number (of a tensor's 8 dimensions at most), with any strides >= 0; the last dimension of a tensor is contiguous unless it"
-        " says `strided`; `?` marks an optional tensor. `rows` is the product of `...`. Attributes are frozen into a captured"
+        " dimensions `...` may be any number (of a tensor's 8 dimensions at most), with any strides >= 0; the last dimension"
+        " of a tensor is contiguous unless it says `strided`; `?` marks an optional tensor. `rows` is the product of `...`. Attributes are frozen into a captured"
         " graph; tensor contents are not. All arithmetic is f32. [numerics.md](numerics.md) has the tolerances,"
         " [dispatch.md](dispatch.md) how a kernel is chosen.\n",
     ]
