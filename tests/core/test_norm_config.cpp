@@ -121,6 +121,8 @@ void backward() {
     CHECK(c.blocks_per_sm >= 1);
     // Several rows to a block leave their sums in shared memory, within what needs no permission.
     if (c.rows_per_block > 1) CHECK(c.rows_per_block * n * 8 * 4 <= 48 * 1024);
+    // Sums of pairs, in the smallest shared memory of a GPU with clusters.
+    CHECK(c.blocks_per_sm * (norm_backward_pair_bytes(c, 2) + 2048) <= 100 * 1024);
   });
   CHECK_EQ(norm_backward_vec_config(2049).threads, 0);
 
@@ -142,6 +144,7 @@ void backward() {
         CHECK(c.blocks_per_sm * (c.rows_per_block * c.stages * 32 * n + 2048) <= device->smem_per_block + 1024);
         // The sums of several rows go where the rows were.
         if (c.rows_per_block > 1) CHECK(n * (16 / bytes) * 4 <= c.stages * 32 * n);
+        CHECK(norm_backward_pair_bytes(c, bytes) <= c.rows_per_block * c.stages * 32 * n);
       });
     }
   }

@@ -3,8 +3,9 @@
 // xhat = (x - mean) * rstd (mean = 0 for rms_norm):
 //   dx = rstd * (g - mean(g) - xhat * mean(g * xhat))     mean(g) for layer_norm only
 //   dweight = sum over rows of dy * xhat,  dbias = sum over rows of dy
-// Blocks stay for many rows and keep their sums of dweight and dbias in registers, in f32; each leaves one partial row
-// in the workspace, and a second, small kernel adds those up in a fixed order.
+// Blocks stay for many rows and keep their sums of dweight and dbias in registers, in f32. Pairs of blocks add up theirs where
+// there are clusters; each pair or block leaves one partial row in the workspace, and a second, small kernel adds those up in
+// a fixed order.
 //   bulk: rows of x and dy come to shared memory by bulk copies, some rows ahead, for a block or for each of its warps.
 //   vec: through registers.
 #pragma once
@@ -203,15 +204,58 @@ __device__ __forceinline__ void norm_leave_sums(const NormBackwardParams<T>& p, 
   }
 }
 
+// The same for pairs of blocks, clusters of two, each of one team. A thread has its sums in fours, of which block 0 of the pair
+// adds up those with even numbers and block 1 the others; it gets the other block's in `slots` [half of the fours][threads], which
+// this block has done with. arrived: an mbarrier for one arrival.
+template <bool kCentre, class T, int K, bool kHold>
+__device__ __forceinline__ void norm_leave_pair_sums(const NormBackwardParams<T>& p,
+                                                     const NormColumns<kCentre, T, K, kHold>& columns, float4* slots,
+                                                     uint64_t* arrived) {
+  constexpr int V = kVec<T>, kFours = K * V / 4;
+  static_assert(kFours % 2 == 0, "");
+  const int rank = static_cast<int>(cluster_rank()), thread = threadIdx.x, threads = blockDim.x;
+  const int64_t row = blockIdx.x / 2;
+  __syncthreads();  // nobody reads there any more
+  if (thread == 0) {
+    const int kinds = (p.dweight ? 1 : 0) + (kCentre && p.dbias ? 1 : 0);
+    mbarrier_expect(arrived, kinds * kFours / 2 * threads * sizeof(float4));
+  }
+  cluster_arrive_relaxed();
+  cluster_wait();
+
+  const auto each = [&](const auto& f) {
+#pragma unroll
+    for (int i = 0; i < kFours; ++i) {
+      float4* const slot = slots + i / 2 * threads + thread;
+      const int vector = i * 4 / V, at = i * 4 % V;
+      if (p.dweight) f(i, slot, columns.dweight[vector] + at, p.dweight + row * p.dim);
+      if constexpr (kCentre)
+        if (p.dbias) f(i, slot + kFours / 2 * threads, columns.dbias[vector] + at, p.dbias + row * p.dim);
+    }
+  };
+  each([&](int i, float4* slot, const float* sums, float*) {
+    if (i % 2 != rank) cluster_store_async(slot, arrived, rank ^ 1, make_float4(sums[0], sums[1], sums[2], sums[3]));
+  });
+  mbarrier_wait(arrived, 0);
+  each([&](int i, const float4* slot, const float* sums, float* partial) {
+    const int vector = thread + i * 4 / V * threads;
+    if (i % 2 != rank || vector >= p.vectors) return;
+    const float4 other = *slot;
+    *reinterpret_cast<float4*>(partial + vector * V + i * 4 % V) =
+        make_float4(sums[0] + other.x, sums[1] + other.y, sums[2] + other.z, sums[3] + other.w);
+  });
+}
+
 // ---- bulk ------------------------------------------------------------------------------------------------------------
 
 // Shared memory: [teams][stages][x, dy][vectors] of 16 bytes. Row i of a team goes through stage i % stages.
 template <bool kCentre, class T, int K, class Team>
 __global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackwardThreads, 1)
-    norm_backward_bulk(const NormBackwardParams<T> p, int stages) {
+    norm_backward_bulk(const NormBackwardParams<T> p, int stages, bool pairs) {
   if constexpr (kHasTma) {
     extern __shared__ uint4 smem[];
     __shared__ uint64_t barriers[Team::kWarp ? kNormBulkWarps : 1][kNormBulkStages];
+    __shared__ uint64_t arrived;
     __shared__ typename Team::Scratch scratch;
     Team team(scratch);
     const int number = Team::kWarp ? threadIdx.y : 0;  // of the team in its block
@@ -223,6 +267,7 @@ __global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackw
 
     if (threadIdx.x == 0) {
       for (int s = 0; s < stages; ++s) mbarrier_init(&full[s], 1);
+      if (!Team::kWarp) mbarrier_init(&arrived, 1);
       mbarrier_fence();
     }
     __syncthreads();
@@ -274,6 +319,8 @@ __global__ void __launch_bounds__(Team::kWarp ? 32 * kNormBulkWarps : kNormBackw
     }
 
     pdl_launch();
+    if constexpr (!Team::kWarp)
+      if (pairs) return norm_leave_pair_sums(p, columns, reinterpret_cast<float4*>(smem), &arrived);
     float* rows = Team::kWarp ? reinterpret_cast<float*>(smem) : nullptr;
     if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
     if constexpr (kCentre)
@@ -305,14 +352,20 @@ struct NormBackwardRow {
   }
 };
 
-// Dynamic shared memory where a block has several rows: [rows of the block, dim] f32.
+// Dynamic shared memory for sums: [rows of the block, dim] f32 where a block has several rows, and the slots of pairs.
 template <bool kCentre, class T, int K, class Team>
-__global__ void __launch_bounds__(kNormBackwardThreads, 1) norm_backward_vec(const NormBackwardParams<T> p) {
+__global__ void __launch_bounds__(kNormBackwardThreads, 1)
+    norm_backward_vec(const NormBackwardParams<T> p, bool pairs) {
   // The next row's loads are issued before this row is worked on, where registers allow it.
   constexpr bool kAhead = K <= 2;
   __shared__ typename Team::Scratch scratch;
-  extern __shared__ float partial_rows[];
+  __shared__ uint64_t arrived;
+  extern __shared__ float4 sums[];
   Team team(scratch);
+  if (!Team::kWarp && threadIdx.x == 0) {
+    mbarrier_init(&arrived, 1);
+    mbarrier_fence();
+  }
   pdl_wait();
 
   constexpr bool kHold = K <= 2 || !kCentre || sizeof(T) == 4;
@@ -333,7 +386,9 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1) norm_backward_vec(con
   }
 
   pdl_launch();
-  float* rows = Team::kWarp ? partial_rows : nullptr;
+  if constexpr (!Team::kWarp && kHasClusters)
+    if (pairs) return norm_leave_pair_sums(p, columns, sums, &arrived);
+  float* rows = Team::kWarp ? reinterpret_cast<float*>(sums) : nullptr;
   if (p.dweight) norm_leave_sums<T, K>(p, p.dweight, columns.dweight, rows);
   if constexpr (kCentre)
     if (p.dbias) norm_leave_sums<T, K>(p, p.dbias, columns.dbias, rows);

@@ -2,6 +2,8 @@
 // The rows of a backward norm: from its arguments to launches. An op's file gives a function that fills the call.
 #pragma once
 
+#include <algorithm>
+
 #include "ops/norm/norm_backward_any.cuh"
 
 namespace ek {
@@ -52,12 +54,26 @@ inline const char* norm_backward_not_vectors(const NormBackwardCall& c) {
   return rows_aligned(*c.weight, 0, 16) ? nullptr : "weight is not 16-byte aligned";
 }
 
-// Fixed by rows, dim and the GPU, so that the order of the sums is.
-inline int64_t norm_backward_blocks(const NormBackwardCall& c, const NormConfig& config, const Device& device) {
-  const int64_t most = static_cast<int64_t>(device.processors) * config.blocks_per_sm;
-  const int64_t blocks = norm_ceil_div(c.rows, config.rows_per_block);
-  return blocks < most ? blocks : most;
-}
+// The blocks of a call, and whether they come in pairs, which add up their sums. Fixed by rows, dim and the GPU, so that the
+// order of the sums is. Larger clusters would leave SMs out: of four there is room for 62 where 66 would take all.
+struct NormBackwardBlocks {
+  int64_t count;
+  bool pairs;
+
+  NormBackwardBlocks(const NormBackwardCall& c, const NormConfig& config, const Device& device) {
+    const int64_t most = static_cast<int64_t>(device.processors) * config.blocks_per_sm;
+    count = std::min(norm_ceil_div(c.rows, config.rows_per_block), most);
+    pairs = device.target >= 90 && config.threads > 32 && count == most && count % 2 == 0 && c.wants_sums();
+  }
+  int64_t partials() const { return pairs ? count / 2 : count; }
+  Grid grid(const NormConfig& config) const {
+    Grid grid;
+    grid.blocks = dim3(static_cast<unsigned>(count));
+    grid.threads = dim3(config.threads, config.rows_per_block);
+    grid.cluster = pairs ? 2 : 1;
+    return grid;
+  }
+};
 
 inline size_t norm_partial_bytes(const NormBackwardCall& c, int64_t blocks) {
   return sizeof(float) * c.dim * blocks * ((*c.dweight ? 1 : 0) + (*c.dbias ? 1 : 0));
@@ -101,26 +117,24 @@ struct NormBackwardKernels {
 
   static size_t bulk_workspace(const Args& a, const Device& device) {
     const NormBackwardCall c = kCall(a);
-    return norm_partial_bytes(c, norm_backward_blocks(c, bulk_config(c, device), device));
+    return norm_partial_bytes(c, NormBackwardBlocks(c, bulk_config(c, device), device).partials());
   }
 
   static ek_status bulk(const Args& a, const Launch& l) {
     const NormBackwardCall c = kCall(a);
     const NormConfig config = bulk_config(c, l.device);
-    const int64_t blocks = norm_backward_blocks(c, config, l.device);
-    const NormPartials partials(c, blocks, static_cast<float*>(l.workspace));
+    const NormBackwardBlocks blocks(c, config, l.device);
+    const NormPartials partials(c, blocks.partials(), static_cast<float*>(l.workspace));
     return with_float(c.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
       const auto p = norm_backward_params<T>(c, partials.dweight, partials.dbias);
       const auto run = [&](auto kernel) {
-        Grid grid;
-        grid.blocks = dim3(static_cast<unsigned>(blocks));
-        grid.threads = dim3(config.threads, config.rows_per_block);
+        Grid grid = blocks.grid(config);
         grid.smem =
             static_cast<size_t>(config.rows_per_block) * config.stages * 2 * 16 * p.vectors;  // the sums take less
-        return launch(l, kernel, grid, p, config.stages);
+        return launch(l, kernel, grid, p, config.stages, blocks.pairs);
       };
-      if (blocks > 0) {
+      if (blocks.count > 0) {
         ek_status status;
         if (config.threads == 32)
           status = config.vectors == 4 ? run(norm_backward_bulk<kCentre, T, 4, WarpTeam<2, 32>>)
@@ -133,7 +147,7 @@ struct NormBackwardKernels {
           status = run(norm_backward_bulk < kCentre, T, sizeof(T) == 2 ? 4 : 8, BlockTeam<2> >);
         if (status) return status;
       }
-      return norm_backward_sums<T>(c, l, partials, blocks);
+      return norm_backward_sums<T>(c, l, partials, blocks.partials());
     });
   }
 
@@ -145,32 +159,34 @@ struct NormBackwardKernels {
 
   static size_t vec_workspace(const Args& a, const Device& device) {
     const NormBackwardCall c = kCall(a);
-    return norm_partial_bytes(c, norm_backward_blocks(c, norm_backward_vec_config(c.vectors()), device));
+    return norm_partial_bytes(c, NormBackwardBlocks(c, norm_backward_vec_config(c.vectors()), device).partials());
   }
 
   static ek_status vec(const Args& a, const Launch& l) {
     const NormBackwardCall c = kCall(a);
     const NormConfig config = norm_backward_vec_config(c.vectors());
-    const int64_t blocks = norm_backward_blocks(c, config, l.device);
-    const NormPartials partials(c, blocks, static_cast<float*>(l.workspace));
+    const NormBackwardBlocks blocks(c, config, l.device);
+    const NormPartials partials(c, blocks.partials(), static_cast<float*>(l.workspace));
     return with_float(c.dtype, [&](auto type) {
       using T = typename decltype(type)::type;
       const auto p = norm_backward_params<T>(c, partials.dweight, partials.dbias);
-      Grid grid;
-      grid.blocks = dim3(static_cast<unsigned>(blocks));
-      grid.threads = dim3(config.threads, config.rows_per_block);
-      if (config.rows_per_block > 1) grid.smem = sizeof(float) * config.rows_per_block * c.dim;
-      if (blocks > 0) {
+      Grid grid = blocks.grid(config);
+      grid.smem = config.rows_per_block > 1 ? sizeof(float) * config.rows_per_block * c.dim
+                  : blocks.pairs            ? norm_backward_pair_bytes(config, sizeof(T))
+                                            : sizeof(float4);
+      if (blocks.count > 0) {
         ek_status status;
         if (config.threads <= 32)
-          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, WarpTeam<2>>, grid, p)
-                                       : launch(l, norm_backward_vec<kCentre, T, 4, WarpTeam<2>>, grid, p);
+          status = config.vectors == 2
+                       ? launch(l, norm_backward_vec<kCentre, T, 2, WarpTeam<2>>, grid, p, blocks.pairs)
+                       : launch(l, norm_backward_vec<kCentre, T, 4, WarpTeam<2>>, grid, p, blocks.pairs);
         else
-          status = config.vectors == 2 ? launch(l, norm_backward_vec<kCentre, T, 2, BlockTeam<2>>, grid, p)
-                                       : launch(l, norm_backward_vec<kCentre, T, 4, BlockTeam<2>>, grid, p);
+          status = config.vectors == 2
+                       ? launch(l, norm_backward_vec<kCentre, T, 2, BlockTeam<2>>, grid, p, blocks.pairs)
+                       : launch(l, norm_backward_vec<kCentre, T, 4, BlockTeam<2>>, grid, p, blocks.pairs);
         if (status) return status;
       }
-      return norm_backward_sums<T>(c, l, partials, blocks);
+      return norm_backward_sums<T>(c, l, partials, blocks.partials());
     });
   }
 

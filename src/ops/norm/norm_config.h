@@ -141,6 +141,12 @@ constexpr NormConfig norm_any_config(int64_t dim) {
 constexpr int kNormBackwardThreads = 512;
 constexpr int kNormBackwardWarpBlock = 128;
 
+// Pairs of blocks exchange half of their sums of dweight and dbias through so much shared memory: half of an SM's on a GPU with
+// clusters at most.
+constexpr int norm_backward_pair_bytes(const NormConfig& c, int element_bytes) {
+  return c.threads * c.vectors * (16 / element_bytes) * 4;
+}
+
 // Rows in registers. bf16: up to 16384 elements, f32: up to 8192.
 constexpr NormVecEntry kNormBackwardVecTable[] = {
     {8, 4, 2}, {16, 8, 2}, {32, 16, 2}, {64, 32, 2}, {128, 32, 4}, {512, 0, 2}, {2048, 0, 4},
