@@ -4,10 +4,13 @@
 import importlib.machinery
 import importlib.util
 import json
+import os
 import re
 import shutil
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -324,6 +327,29 @@ def test_what_was_built_earlier_gets_the_commit_of_today(gpu_check, monkeypatch,
     assert not (tmp_path / "built.json").exists()  # elsewhere the record stays as it came
     gpu_check.build(here=True)
     assert json.loads((tmp_path / "built.json").read_text()) == {"source_hash": "a", "commit": "new"}
+
+
+STOPPED = """
+import importlib.machinery, importlib.util, signal, sys
+loader = importlib.machinery.SourceFileLoader("gpu_check", sys.argv[1])
+module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
+loader.exec_module(module)
+signal.signal(signal.SIGTERM, module.stop)
+module.run_beside([["bash", "-c", f"echo $$ > {sys.argv[2]}; exec sleep 60"]] * 100, {})
+"""
+
+
+def test_what_runs_ends_with_gpu_check(tmp_path):
+    """Or it would go on beside whatever is timed next."""
+    pid = tmp_path / "pid"
+    process = subprocess.Popen([sys.executable, "-c", STOPPED, str(ROOT / "tools/gpu-check"), str(pid)], cwd=ROOT)
+    while not (pid.exists() and pid.read_text()):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.terminate()
+    assert process.wait(timeout=20) == 128 + signal.SIGTERM
+    with pytest.raises(ProcessLookupError):
+        os.killpg(int(pid.read_text()), 0)
 
 
 def test_what_was_only_skipped_is_not_recorded(gpu_check):

@@ -9,7 +9,7 @@ import pytest
 from harness import AUTO, Prepared, Refused, all_specs, over_rows, rows
 from harness.memory import Arena
 
-SHARDS = 2  # processes of tools/gpu-check
+SHARDS = 8  # processes of tools/gpu-check
 SANITIZERS = ("memcheck",)  # under which it runs there too
 
 REPLAYS = {"smoke": 10, "ci": 100, "full": 100}

@@ -10,7 +10,8 @@ import pytest
 from harness import MatrixSpec, Prepared, over_rows, rows
 from harness.memory import GUARD, GUARD_BYTE, Arena
 
-SANITIZERS = ("memcheck",)  # under which tools/gpu-check runs it too
+SHARDS = 2  # processes of tools/gpu-check
+SANITIZERS = ("memcheck",)  # under which it runs there too
 
 SIZES = [(129, (37,)), (4096, (300,)), (1024, (2, 3))]
 SMOKE = (129, 0, (37,))
