@@ -167,9 +167,11 @@ def slower_choice(result):
     rows = []
     for entries in best.values():
         chosen = next((e for e in entries if e["selected"]), None)
-        fastest = min(entries, key=lambda e: e["us"])
+        # TF32 is for callers that allow it.
+        fastest = min((e for e in entries if e["selected"] or not e["row"].endswith("_tf32")), key=lambda e: e["us"])
         if chosen and fastest["us"] < chosen["us"] * (1 - bars.NOISE):
-            rows.append([chosen["op"], chosen["case"], chosen["dtype"], f"`{chosen['row']}`", number(chosen["us"], 2),
+            case = chosen["case"] + (", PDL" if chosen["pdl"] else "")
+            rows.append([chosen["op"], case, chosen["dtype"], f"`{chosen['row']}`", number(chosen["us"], 2),
                          f"`{fastest['row']}`", number(fastest["us"], 2)])  # fmt: skip
     if not rows:
         return ""

@@ -66,7 +66,7 @@ install_packages() { # the missing Debian packages, or their names and the end
 }
 
 check_tools() { # <1 if a venv is needed>
-  local missing=() python
+  local missing=() python name
   command -v c++ >/dev/null && command -v cc >/dev/null || missing+=(build-essential)
   command -v cmake >/dev/null || [ -x "$VENV/bin/cmake" ] || missing+=(cmake)
   command -v ninja >/dev/null || missing+=(ninja-build)
@@ -77,9 +77,11 @@ check_tools() { # <1 if a venv is needed>
     command -v python3 >/dev/null && say "Python 3.11 or newer is needed; python3 is $(python3 -V 2>&1)" && python=python3.11
     missing+=("$python" "$python-dev" "$python-venv")
   else
+    # The packages have the name it was found by: python3-dev beside an old python3 has the headers of the old one.
+    name="${python##*/}"
     "$python" -c 'import os, sys, sysconfig
-sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=(python3-dev)
-    [ "$1" = 0 ] || has_modules "$python" ensurepip venv || missing+=(python3-venv)
+sys.exit(not os.path.exists(os.path.join(sysconfig.get_path("include"), "Python.h")))' || missing+=("$name-dev")
+    [ "$1" = 0 ] || has_modules "$python" ensurepip venv || missing+=("$name-venv")
   fi
   [ ${#missing[@]} = 0 ] || install_packages "${missing[@]}"
 }

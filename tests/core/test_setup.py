@@ -96,6 +96,17 @@ def test_a_newer_python_is_asked_for_beside_an_old_one(machine):
     assert code == 1 and "missing packages: python3.11 python3.11-dev python3.11-venv" in error, error
 
 
+@pytest.mark.parametrize("chosen", ["python3", "python3.12"])
+def test_headers_and_venv_are_those_of_the_python_that_is_chosen(machine, chosen):
+    machine.tools("cc", "c++", "cmake", "ninja", "apt-get")
+    machine.program("id", "echo 1000")
+    machine.program("python3", "exit 1")
+    # New enough, without headers and without venv
+    machine.program(chosen, 'case "$2" in *version_info*) exit 0 ;; *) exit 1 ;; esac')
+    code, _, error = machine.run("check_tools 1")
+    assert code == 1 and f"missing packages: {chosen}-dev {chosen}-venv." in error, error
+
+
 def test_the_first_nvcc_that_is_new_enough(machine, tmp_path):
     old, path = machine.nvcc(tmp_path / "old/nvcc", "12.4"), machine.nvcc("nvcc", "13.0")
     home = machine.nvcc(tmp_path / "cuda/bin/nvcc", "12.9")

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 import time
+import types
 from pathlib import Path
 
 import pytest
@@ -350,6 +351,16 @@ def test_what_runs_ends_with_gpu_check(tmp_path):
     assert process.wait(timeout=20) == 128 + signal.SIGTERM
     with pytest.raises(ProcessLookupError):
         os.killpg(int(pid.read_text()), 0)
+
+
+def test_what_is_not_there_is_not_run(gpu_check, monkeypatch, tmp_path):
+    """Programs that were not taken along do not count as passed, and what core has none of starts nothing."""
+    monkeypatch.setattr(gpu_check, "BUILD", tmp_path)
+    assert gpu_check.run_programs({"passed": 0, "failed": 0, "skipped": 0}) == [None]
+    monkeypatch.setattr(gpu_check, "run", lambda *args, **rest: pytest.fail("it started something"))
+    options = types.SimpleNamespace(family=[sources.CORE], k=None, filter=None)
+    assert gpu_check.stage_sanitizer(options, "racecheck") == (0, {})
+    assert gpu_check.stage_bench(options) == (0, {})
 
 
 def test_what_was_only_skipped_is_not_recorded(gpu_check):

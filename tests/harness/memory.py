@@ -65,15 +65,21 @@ def broadcast(shape, lead, rng):
     return tuple(strides)
 
 
+PADDED = -1
+
+
 def by_lines(shape, columns, gap):
-    """Rows (with `columns`: columns) of matrices one after the other, `gap` elements between them."""
+    """Rows (with `columns`: columns) of matrices one after the other, `gap` elements between them; PADDED: so many more than they
+    take that each begins at a multiple of 16 elements, whatever its length."""
     strides, step = [0] * len(shape), 1
     dims = list(range(len(shape)))[::-1]
     if columns:
         dims[:2] = dims[1::-1]
     for i, d in enumerate(dims):
         strides[d] = step
-        step = step * max(shape[d], 1) + (gap if i == 0 else 0)
+        step = step * max(shape[d], 1)
+        if i == 0:
+            step = step // 16 * 16 + 32 if gap == PADDED else step + gap
     return tuple(strides)
 
 

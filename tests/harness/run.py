@@ -14,7 +14,7 @@ from .dtypes import ITEMSIZE, decode, encode
 from .tolerance import Expected
 
 GAINS = (1.0, 1.0, 0.02, 20.0)  # how large inputs are; a case's seed picks
-GAPS = (0, 16, 0, 3)  # elements between the lines of matrices; 16 keep them aligned
+GAPS = (0, memory.PADDED, 0, 3)  # elements between the lines of matrices; a case's seed picks
 POISONS = (0xFF, 0x7F)  # NaN in every format; NaN in f16 and e4m3, a huge number in f32 and bf16
 AUTO = "auto"  # no row forced: the dispatcher's own choice
 

@@ -30,8 +30,8 @@ struct NormBackwardParams {
   const float* rstd;  // [rows] or null: to be computed
   const float* mean;  // [rows] or null; given together with rstd
   T* dx;              // [rows, dim]
-  float* dweight;     // [blocks, dim] partial sums, or null
-  float* dbias;       // [blocks, dim] partial sums, or null
+  float* dweight;     // [pairs or blocks, dim] partial sums, or null
+  float* dbias;       // [pairs or blocks, dim] partial sums, or null
   int64_t count, dim;
   int32_t vectors;
   float factor, eps, weight_offset;  // factor = 1 / dim
@@ -205,8 +205,9 @@ __device__ __forceinline__ void norm_leave_sums(const NormBackwardParams<T>& p, 
 }
 
 // The same for pairs of blocks, clusters of two, each of one team. A thread has its sums in fours, of which block 0 of the pair
-// adds up those with even numbers and block 1 the others; it gets the other block's in `slots` [half of the fours][threads], which
-// this block has done with. arrived: an mbarrier for one arrival.
+// adds up those with even numbers and block 1 the others; it gets the other block's in `slots` [dweight, dbias][half of the
+// fours][threads], which this block has done with. arrived: an mbarrier for one arrival.
+// NOTE: what this block read there was used in stores of dx that come before its arrival, so a relaxed one is enough.
 template <bool kCentre, class T, int K, bool kHold>
 __device__ __forceinline__ void norm_leave_pair_sums(const NormBackwardParams<T>& p,
                                                      const NormColumns<kCentre, T, K, kHold>& columns, float4* slots,
@@ -398,7 +399,7 @@ __global__ void __launch_bounds__(kNormBackwardThreads, 1)
 
 constexpr int kNormFinishColumns = 32, kNormFinishRows = 16;
 
-// dweight (blockIdx.y = 0) and dbias (1) [dim] from partial sums [blocks, dim]; zeros where there was no row.
+// dweight (blockIdx.y = 0) and dbias (1) [dim] from partial sums [pairs or blocks, dim]; zeros where there was no row.
 template <class T>
 __global__ void __launch_bounds__(kNormFinishColumns* kNormFinishRows)
     norm_backward_finish(const float* dweight_partial, const float* dbias_partial, T* dweight, T* dbias, int64_t dim,

@@ -141,8 +141,8 @@ constexpr NormConfig norm_any_config(int64_t dim) {
 constexpr int kNormBackwardThreads = 512;
 constexpr int kNormBackwardWarpBlock = 128;
 
-// Pairs of blocks exchange half of their sums of dweight and dbias through so much shared memory: half of an SM's on a GPU with
-// clusters at most.
+// Pairs of blocks exchange half of their sums of dweight and dbias through so much shared memory: 64 KB for all blocks of an SM
+// at most.
 constexpr int norm_backward_pair_bytes(const NormConfig& c, int element_bytes) {
   return c.threads * c.vectors * (16 / element_bytes) * 4;
 }
