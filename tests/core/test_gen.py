@@ -66,6 +66,54 @@ BAD = [
     ('eps = "f32 = 1e-6"', 'default = "f32 = 1e-6"', "op.default: this name is taken"),
     ("dim]", "rows]", "op.dims.rows: this name is taken"),
     ("[op]", "[Op]", "Op: op names are lower-case"),
+    ("[op]", "enums = 3\n[op]", "[enums]: expected a table, got 3"),
+    ("[op]", "[enums]\nForm = ['erf']\n[op]", "[enums] Form: enum names are lower-case"),
+    ("[op]", "[enums]\nform = ['erf', 'erf']\n[op]", "[enums] form: a value stands twice"),
+    ("[op]", "[lambda]", "lambda: this name is taken"),
+    ("[op]", "[double]", "double: this name is taken"),
+    ("x = ", "in = ", "op.in: this name is taken"),
+    ("x = ", "nullptr = ", "op.nullptr: this name is taken"),
+    ("eps = ", "alignas = ", "op.alignas: this name is taken"),
+    ("eps = ", "ctx = ", "op.ctx: this name is taken"),
+    ("eps = ", "reserved1 = ", "op.reserved1: this name is taken"),
+    ("dim]", "xor]", "op.dims.xor: this name is taken"),
+    ("eps = ", '"eps\\n" = ', "argument names are lower-case"),
+    ('x = "T[..., dim]"', 'x = "T[..., dim]", z = "list T[...]", z_count = "T[]"', "op.z_count: two arguments have"),
+    ('x = "T[..., dim]"', 'x = "T[..., ²]"', "op.in.x: '²' is not a dimension"),
+    ('y = "T[..., dim]"', 'y = "T[..., n]"', "op.out.y: n is no dimension of a required input"),
+    ('x = "T[..., dim]"', 'x = "T[dim]"', "op.out.y: ... is no dimension of a required input"),
+    ('y = "T[..., dim]"', "", "op.out: expected at least one tensor"),
+    ('["f32"]', '[["f32"]]', "op.dtypes.T: unknown dtype ['f32']"),
+    ('["f32"]', "[]", "op.dtypes.T: expected at least one dtype"),
+    ("T = [", "None = [", "op.dtypes.None: this name is taken"),
+    ("y = x.", "y =\\nx.", "op.doc: a text stands in C"),
+    ("y = x.", "y /* x.", "op.doc: a text stands in C"),
+    ('"f32 = 1e-6"', '"f32 = inf"', "op.attrs.eps: default inf is not a finite f32"),
+    ('"f32 = 1e-6"', '"f32 = nan"', "op.attrs.eps: default nan is not a finite f32"),
+    ('"f32 = 1e-6"', '"f32 = 1e39"', "op.attrs.eps: default 1e+39 is not a finite f32"),
+    ('flops = "0"', 'flops = "rows * T"', "op.flops: 'T' in 'rows * T' is a dtype, no number: sizeof(T)"),
+    ('flops = "0"', 'flops = "1.5 * rows"', "op.flops: a float in '1.5 * rows', expected an integer"),
+    ('flops = "0"', 'flops = "rows * True"', "op.flops: not an expression"),
+    ('flops = "0"', 'flops = "9223372036854775808"', "op.flops: not an expression"),
+    (
+        'flops = "0"',
+        'flops = "0"\ndims = { n = "dim * 1.5" }',
+        "op.dims.n: a float in 'dim * 1.5', expected an integer",
+    ),
+    ('flops = "0"', 'flops = "0"\ndims = { n = "max(eps, 1)" }', "op.dims.n: a float in 'max(eps, 1)'"),
+    ('flops = "0"', 'flops = "0"\nrequire = { "dim % 1.5 > 0" = "s" }', "op.require: a float in 'dim % 1.5'"),
+    ('flops = "0"', 'flops = "0"\nrequire = { "dim > 0" = "a\\nb" }', "op.require.dim > 0: a text stands in C"),
+    ('flops = "0"', 'flops = "0"\ncombos = [{}]', "op.combos[0]: expected one dtype for each of T"),
+    (
+        'flops = "0"',
+        'flops = "0"\nbackward = { op = "op", args = { x = 3 } }',
+        "op.backward.args.x: expected a text, got 3",
+    ),
+    (
+        'flops = "0"',
+        'flops = "0"\nbackward = { op = "op", grads = { x = [] } }',
+        "op.backward.grads.x: expected a text, got []",
+    ),
     ("[op]", "[op", "family.toml"),
 ]
 
@@ -87,6 +135,13 @@ def test_error_names_file_op_and_field(tmp_path, old, new, message):
         load_text(tmp_path, GOOD.replace(old, new, 1))
     assert message in str(error.value)
     assert "family.toml" in str(error.value)
+
+
+def test_floats_in_requirements_and_the_least_integer(tmp_path):
+    text = GOOD.replace('"f32 = 1e-6"', '"f32 = 1e-6", n = "i64 = -9223372036854775808"')
+    (op,) = load_text(tmp_path, text + 'require = { "eps >= 0.5 or dim > 0" = "s" }\n')
+    assert gen.dispatch.to_cpp(op, *op.require) == "((a.eps >= 0.5f) || (a.dim > int64_t{0}))"
+    assert gen.c_api.c_default(op.attrs[1]) == "INT64_MIN"
 
 
 def test_op_defined_twice(tmp_path):

@@ -35,7 +35,8 @@ def c_default(attr):
         return "1" if attr.default else "0"
     if attr.type == "f32":
         return f"{attr.default!r}f"
-    return repr(attr.default)
+    # The literal would be that of a number which does not fit, negated.
+    return "INT64_MIN" if attr.default == -(2**63) else repr(attr.default)
 
 
 def members(op):

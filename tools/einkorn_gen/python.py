@@ -139,7 +139,8 @@ class _Function:
         self.outputs = [t for t in op.tensors if t.role == "out"]
         self.sources = [t for t in self.required if not t.is_list]
         given = {t.dtype for t in self.required}
-        self.free = [v for v in dict.fromkeys(t.dtype for t in self.outputs) if v in op.dtypes and v not in given]
+        made = dict.fromkeys(t.dtype for t in self.outputs if self.allocated(t))
+        self.free = [v for v in made if v in op.dtypes and v not in given]
         # Free variables that an optional input may give: without it, and without dtype=, they are as the first input.
         self.by_option = {t.dtype: t.name for t in reversed(self.optional) if t.dtype in self.free}
 

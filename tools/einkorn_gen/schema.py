@@ -4,6 +4,7 @@
 import ast
 import keyword
 import re
+import sys
 import tomllib
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,23 +16,31 @@ DTYPES = {
     "e4m3": (10, 8), "e5m2": (12, 8), "e8m0": (14, 8), "e2m1": (17, 4), "i4": (0, 4), "u4": (1, 4),
 }  # fmt: skip
 ATTR_TYPES = ("f32", "f64", "i32", "i64", "bool", "enum")
+MAX_FLOAT = {"f32": (2 - 2**-23) * 2.0**127, "f64": sys.float_info.max}
+MAX_VALUE = {int: 2**63 - 1, float: MAX_FLOAT["f32"]}  # of a number in an expression
 MAX_DIMS = 8
-NAME = re.compile(r"[a-z][a-z0-9_]*$")
-TENSOR = re.compile(r"(list )?(\w+)\[([^\]]*)\](\?)?((?: \w+)*)$")
+NAME = re.compile(r"[a-z][a-z0-9_]*\Z")
+TENSOR = re.compile(r"(list )?(\w+)\[([^\]]*)\](\?)?((?: \w+)*)\Z")
 FIELDS = {
     "doc": str, "dtypes": dict, "combos": list, "in": dict, "inout": dict, "out": dict, "dims": dict, "attrs": dict,
     "alias": list, "require": dict, "batch": list, "bytes": str, "flops": str, "backward": dict, "since": dict,
 }  # fmt: skip
 KINDS = {str: "a text", dict: "a table", list: "a list", int: "a number"}
-# What can't name an argument or a dim in Python, C or C++, or is a field of every Args struct.
-RESERVED = {
-    *keyword.kwlist, "auto", "bool", "case", "char", "const", "default", "delete", "do", "double", "enum", "extern",
-    "float", "goto", "inline", "int", "long", "namespace", "new", "operator", "private", "protected", "public",
-    "register", "restrict", "short", "signed", "sizeof", "static", "struct", "struct_size", "switch", "template",
-    "this", "throw", "typedef", "typename", "union", "unsigned", "using", "virtual", "void", "volatile",
-    "context", "elements", "last_lead", "lead", "rows",
-}  # fmt: skip
 FUNCTIONS = {"has": 1, "sizeof": 1, "ceil_div": 2, "min": 2, "max": 2}
+# What can't name an op, an argument or a dim: keywords of Python, C or C++, what expressions call or ask sizeof() of,
+# and what every args struct or Python function has already.
+RESERVED = {
+    *keyword.kwlist, *DTYPES, *FUNCTIONS, "alignas", "alignof", "and_eq", "asm", "auto", "bitand", "bitor", "bool",
+    "case", "catch", "char", "char16_t", "char32_t", "char8_t", "co_await", "co_return", "co_yield", "compl",
+    "concept", "const", "const_cast", "consteval", "constexpr", "constinit", "decltype", "default", "delete", "do",
+    "double", "dynamic_cast", "enum", "explicit", "export", "extern", "false", "float", "friend", "goto", "inline",
+    "int", "long", "mutable", "namespace", "new", "noexcept", "not_eq", "nullptr", "operator", "or_eq", "private",
+    "protected", "public", "register", "reinterpret_cast", "requires", "restrict", "short", "signed", "static",
+    "static_assert", "static_cast", "struct", "switch", "template", "this", "thread_local", "throw", "true",
+    "typedef", "typeid", "typename", "typeof", "typeof_unqual", "union", "unsigned", "using", "virtual", "void",
+    "volatile", "wchar_t", "xor", "xor_eq",
+    "NULL", "context", "ctx", "dtype", "elements", "last_lead", "lead", "reserved", "rows", "struct_size",
+}  # fmt: skip
 
 
 class SchemaError(Exception):
@@ -131,12 +140,17 @@ def load(folder):
     docs = {}
     for file in files:
         try:
-            docs[file] = tomllib.loads(file.read_text())
-        except tomllib.TOMLDecodeError as e:
+            docs[file] = tomllib.loads(file.read_text(encoding="utf-8"))
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as e:
             raise SchemaError(f"{file}: {e}") from None
     enums = {}
     for file, doc in docs.items():
-        for name, values in doc.pop("enums", {}).items():
+        table = doc.pop("enums", {})
+        if not isinstance(table, dict):
+            raise SchemaError(f"{file}: [enums]: expected a table, got {table!r}")
+        for name, values in table.items():
+            if not NAME.match(name):
+                raise SchemaError(f"{file}: [enums] {name}: enum names are lower-case words joined by _")
             if name in enums:
                 raise SchemaError(f"{file}: [enums] {name}: defined twice")
             if (
@@ -145,6 +159,8 @@ def load(folder):
                 or not all(isinstance(v, str) and NAME.match(v) for v in values)
             ):
                 raise SchemaError(f"{file}: [enums] {name}: expected a list of lower-case names, got {values!r}")
+            if len(set(values)) < len(values):
+                raise SchemaError(f"{file}: [enums] {name}: a value stands twice in {values!r}")
             enums[name] = values
     ops = [_Reader(file, name, table, enums).op() for file, doc in docs.items() for name, table in doc.items()]
     names = {}
@@ -170,6 +186,8 @@ class _Reader:
     def op(self):
         if not NAME.match(self.name):
             self.fail("", "op names are lower-case words joined by _")
+        if self.name in RESERVED:
+            self.fail("", "this name is taken, by a language or by every op")
         if not isinstance(self.table, dict):
             self.fail("", "expected a table")
         for key, value in self.table.items():
@@ -182,19 +200,25 @@ class _Reader:
         for key, kind in (("alias", str), ("batch", str), ("combos", dict)):
             for i, value in enumerate(self.table.get(key, [])):
                 self.typed(f"{key}[{i}]", value, kind)
-        for key in ("doc", "out" if "inout" not in self.table else "inout", "bytes", "flops"):
+        for key in ("doc", "bytes", "flops"):
             if key not in self.table:
                 self.fail(key, "missing")
+        if not self.table.get("out") and not self.table.get("inout"):
+            self.fail("out", "expected at least one tensor, here or in inout")
         dtypes = self.table.get("dtypes", {})
         for var, names in dtypes.items():
-            if not re.match(r"[A-Z]\w*$", var):
+            if not re.match(r"[A-Z][A-Za-z0-9_]*\Z", var):
                 self.fail(f"dtypes.{var}", "a dtype variable starts with a capital letter")
+            if var in RESERVED:
+                self.fail(f"dtypes.{var}", "this name is taken, by a language")
+            if not names:
+                self.fail(f"dtypes.{var}", "expected at least one dtype")
             for n in names:
-                if n not in DTYPES:
+                if not isinstance(n, str) or n not in DTYPES:
                     self.fail(f"dtypes.{var}", f"unknown dtype {n!r}, expected one of {', '.join(DTYPES)}")
         combos = self.table.get("combos", [])
         for i, combo in enumerate(combos):
-            if set(combo) != set(dtypes) or any(combo[v] not in dtypes[v] for v in combo if v in dtypes):
+            if not combo or set(combo) != set(dtypes) or any(combo[v] not in dtypes[v] for v in combo if v in dtypes):
                 self.fail(f"combos[{i}]", f"expected one dtype for each of {', '.join(dtypes)}")
         since = self.table.get("since", {})
         tensors = [
@@ -203,10 +227,11 @@ class _Reader:
         ]  # fmt: skip
         attrs = [self.attr(n, text, since) for n, text in self.table.get("attrs", {}).items()]
         names = [f.name for f in [*tensors, *attrs]]
-        for n in names:
-            if names.count(n) > 1:
+        members = names + [f"{t.name}_count" for t in tensors if t.is_list]
+        for n in members:
+            if members.count(n) > 1:
                 self.fail(n, "two arguments have this name")
-            if n in RESERVED:
+            if n in RESERVED or re.match(r"reserved\d+\Z", n):
                 self.fail(n, "this name is taken, by a language or by every op")
         for n in since:
             if n not in names:
@@ -218,8 +243,8 @@ class _Reader:
             self.table.get("backward", {}), self.enums,
         )  # fmt: skip
         for where, text in [("doc", op.doc), *((f"require.{e}", sentence) for e, sentence in op.require.items())]:
-            if any(c in text for c in ('"', "\\", "*/")):
-                self.fail(where, 'a text stands in C strings and comments: no ", \\ or */')
+            if any(c in text for c in ('"', "\\", "/*", "*/")) or not text.isprintable():
+                self.fail(where, 'a text stands in C strings and comments: no ", \\, /*, */ or line break')
         self.check_names(op)
         return op
 
@@ -237,7 +262,7 @@ class _Reader:
         is_list, dtype, dims, optional, words = match.groups()
         if dtype not in dtypes and dtype not in DTYPES:
             self.fail(where, f"{dtype!r} is neither a dtype variable ({', '.join(dtypes) or 'none'}) nor a dtype")
-        parsed = [int(d) if d.isdigit() else d for d in (d.strip() for d in dims.split(",")) if d]
+        parsed = [int(d) if re.match(r"[0-9]{1,9}\Z", d) else d for d in (d.strip() for d in dims.split(",")) if d]
         for d in parsed:
             if isinstance(d, str) and d != "..." and not NAME.match(d):
                 self.fail(where, f"{d!r} is not a dimension: a name, an integer or ...")
@@ -280,6 +305,8 @@ class _Reader:
                 self.fail(where, f"default {default!r} is not a {kind}")
             if kind[0] == "i" and not -(2 ** (int(kind[1:]) - 1)) <= default < 2 ** (int(kind[1:]) - 1):
                 self.fail(where, f"default {default} is not a {kind}")
+            if kind[0] == "f" and not abs(default) <= MAX_FLOAT[kind]:
+                self.fail(where, f"default {default} is not a finite {kind}")
         return Attr(name, kind, default, enum, since.get(name, 0))
 
     def alias(self, i, text, tensors):
@@ -296,28 +323,52 @@ class _Reader:
         for d in op.dim_names:
             if not NAME.match(d):
                 self.fail(f"dims.{d}", "dimension names are lower-case words joined by _")
-            if d in RESERVED or d in attrs | tensors:
-                self.fail(f"dims.{d}", "this name is taken: by an argument, a language or every op")
+            if d in RESERVED or d in attrs | tensors | set(op.enum_values):
+                self.fail(f"dims.{d}", "this name is taken: by an argument, a value, a language or every op")
         for b in op.batch:
             if b not in bound:
                 self.fail("batch", f"{b!r} is not a dimension of a tensor")
         known = (set(op.dim_names) - set(op.dims)) | attrs | set(op.enum_values)
         known |= {"rows"} if op.has_lead else set()
+        last = {"last_lead"} if any(t.lead >= 0 and not t.optional and not t.is_list for t in op.tensors) else set()
         for d, text in op.dims.items():
             self.check_expression(op, f"dims.{d}", text, known)
             known.add(d)  # derived in this order: each may name those before it
         for text in op.require:
-            self.check_expression(op, "require", text, known | ({"last_lead"} if op.has_lead else set()))
+            self.check_expression(op, "require", text, known | last)
+        self.check_outputs(op)
         for where in ("bytes", "flops"):
             self.check_expression(op, where, getattr(op, where), known | ({"elements"} if op.has_list else set()))
+
+    def check_outputs(self, op):
+        """Bindings allocate outputs like the required inputs, so their dims must follow from these. Without any, and in
+        lists, outputs are always the caller's."""
+        sources = [t for t in op.tensors if t.role != "out" and not t.optional and not t.is_list]
+        given = {d for t in sources for d in t.dims}
+
+        def follows(d):
+            if d not in op.dims or d in given:
+                return isinstance(d, int) or d in given
+            names = {n.id for n in ast.walk(parse_expression(op.dims[d])) if isinstance(n, ast.Name)}
+            return all(follows(n) for n in names & {*op.dim_names, "rows"})
+
+        for t in op.tensors:
+            for d in t.dims:
+                if sources and t.role == "out" and not t.is_list and not follows(d):
+                    self.fail(f"out.{t.name}", f"{d} is no dimension of a required input and does not follow from one")
 
     def check_expression(self, op, where, text, known):
         try:
             tree = parse_expression(text)
-        except SyntaxError:
+        except (SyntaxError, ValueError, RecursionError):
             self.fail(where, f"not an expression: {text!r}")
+        if where != "require" and _is_float(op, tree):
+            self.fail(where, f"a float in {text!r}, expected an integer")
         inner = set()  # what has() and sizeof() are asked about, which is no number by itself
         for node in ast.walk(tree):
+            if isinstance(node, ast.Call) or isinstance(getattr(node, "op", None), (ast.FloorDiv, ast.Mod)):
+                if _is_float(op, node):
+                    self.fail(where, f"a float in {ast.unparse(node)!r}, expected integers")
             if isinstance(node, ast.Call):
                 inner.add(id(node.func))
                 if node.func.id not in ("has", "sizeof"):
@@ -330,9 +381,25 @@ class _Reader:
                     self.fail(where, f"sizeof({arg}): not a dtype")
             elif isinstance(node, ast.Name) and id(node) not in inner and node.id not in known:
                 if node.id in op.dtypes or node.id in DTYPES:
-                    continue
+                    self.fail(where, f"{node.id!r} in {text!r} is a dtype, no number: sizeof({node.id})")
                 later = " (derived further down)" if node.id in op.dims else ""
                 self.fail(where, f"unknown name {node.id!r} in {text!r}{later}")
+
+
+def _is_float(op, node):
+    """Whether a number in an expression is one; C would cut it where Python keeps it."""
+    match node:
+        case ast.Constant(value=value):
+            return isinstance(value, float)
+        case ast.Name(id=name):
+            return any(a.name == name and a.type in MAX_FLOAT for a in op.attrs)
+        case ast.BinOp(left=a, right=b) | ast.IfExp(body=a, orelse=b):
+            return _is_float(op, a) or _is_float(op, b)
+        case ast.UnaryOp(op=ast.USub(), operand=a):
+            return _is_float(op, a)
+        case ast.Call(args=args):
+            return any(_is_float(op, a) for a in args)
+    return False
 
 
 def parse_expression(text):
@@ -350,7 +417,9 @@ def parse_expression(text):
             name = node.func.id if isinstance(node.func, ast.Name) else ""
             if name not in FUNCTIONS or len(node.args) != FUNCTIONS[name] or node.keywords:
                 raise SyntaxError(text)
-        if isinstance(node, ast.Constant) and not isinstance(node.value, (int, float)):
+        if isinstance(node, ast.Constant) and (
+            type(node.value) not in MAX_VALUE or node.value > MAX_VALUE[type(node.value)]
+        ):
             raise SyntaxError(text)
         if isinstance(node, ast.Compare) and len(node.ops) > 1:  # C reads a < b < c another way
             raise SyntaxError(text)
@@ -373,8 +442,12 @@ def _check_gradients(ops):
             raise SchemaError(f"{where}: no op {op.backward.get('op')!r}")
         mine = {f.name for f in op.fields}
         theirs = {f.name for f in target.fields}
+        for key in ("args", "grads"):
+            for arg, source in op.backward.get(key, {}).items():
+                if not isinstance(source, str):
+                    raise SchemaError(f"{where}.{key}.{arg}: expected a text, got {source!r}")
         for arg, source in op.backward.get("args", {}).items():
-            inner = re.match(r"grad\((\w+)\)$", source)
+            inner = re.match(r"grad\((\w+)\)\Z", source)
             if arg not in theirs:
                 raise SchemaError(f"{where}.args.{arg}: {target.name} has no such argument")
             if (inner.group(1) if inner else source) not in mine:

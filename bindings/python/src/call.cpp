@@ -19,6 +19,7 @@ class Call {
   ~Call() {
     for (int i = 0; i < tensor_count_; ++i) release_tensor(&tensors_[i]);
     for (auto& t : list_tensors_) release_tensor(t.get());
+    for (PyObject* item : list_items_) Py_DECREF(item);
   }
 
   // args: op index, ctx, fields. False with a Python error set.
@@ -52,6 +53,7 @@ class Call {
   ImportedTensor* first_ = nullptr;      // its device is where the op runs
   ImportedTensor* framework_ = nullptr;  // the first whose framework has a current stream
   std::vector<std::unique_ptr<ImportedTensor>> list_tensors_;
+  std::vector<PyObject*> list_items_;  // held: a sequence may make its items on demand, or change during the call
   std::vector<std::vector<const ek_tensor*>> lists_;
 };
 
@@ -144,13 +146,13 @@ bool Call::fill_list(const Field& field, PyObject* value) {
   const Py_ssize_t count = PySequence_Size(value);
   if (count < 0) return false;
   std::vector<const ek_tensor*> pointers;
+  pointers.reserve(1);  // an empty list is not NULL, which would be none at all
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_GetItem(value, i);
     if (!item) return false;
+    list_items_.push_back(item);
     auto tensor = std::make_unique<ImportedTensor>();
-    const bool ok = import(item, field, tensor.get());
-    Py_DECREF(item);  // the list itself keeps it alive
-    if (!ok) return false;
+    if (!import(item, field, tensor.get())) return false;
     pointers.push_back(&tensor->tensor);
     list_tensors_.push_back(std::move(tensor));
   }
