@@ -28,6 +28,15 @@ DIMS = [(64, 64), (128, 128), (32, 32), (40, 40), (72, 72), (80, 80), (96, 96), 
         (1, 1), (7, 9), (33, 65), (130, 514)]  # fmt: skip
 LENGTHS = [(1, 1), (1, 17), (3, 2), (5, 64), (17, 33), (64, 65), (33, 1), (65, 130), (130, 129), (7, 300), (128, 128),
            (200, 63), (1, 1000), (257, 257)]  # fmt: skip  # queries, keys
+# Heads, kv_heads and queries (decoding, 1 to 8 of them): rows of a kv head that are more than the 16, 64 and 128 of tiles, also of
+# one query alone, and of a ratio that divides none of these.
+RATIOS = [((32, 1), 8), ((16, 1), 21), ((20, 4), 37), ((32, 1), 3), ((64, 2), 7), ((136, 1), 1), ((72, 1), 2)]
+# Heads, kv_heads, queries and keys of combinations: few rows and many, by turns.
+COMBINED = {
+    "attention": [((2, 1), 24, 150), ((2, 1), 180, 230), ((2, 2), 24, 150), ((1, 1), 200, 150)],
+    "attention_decode": [((2, 1), 2, 150), ((8, 1), 2, 150), ((2, 2), 1, 150), ((8, 2), 4, 150), ((1, 1), 3, 150),
+                         ((16, 1), 1, 150)],
+}  # fmt: skip
 PAGE_SIZES = [16, 1, 64, 7, 3, 256, 32]  # as many as meet every mode, mask, pair of heads and width
 # Queries, keys and a mask that leave whole tiles of 16 to 128 keys between those that need a look at every element, or
 # end at the edge of one.
@@ -65,6 +74,7 @@ class AttentionSpec(Spec):
         "lengths",
         "paged",
         "tiles",
+        "ratios",
         "many",
         "strided",
         "misaligned",
@@ -145,7 +155,8 @@ class AttentionSpec(Spec):
         if "prefix_len" in extras and self.op == "attention":
             own.setdefault("seqs", own["cu_len"] - 1 if "cu_len" in own else own["pages"])
         scales = ("k_scale", "v_scale") if dict(dtypes).get("K") in ("e4m3", "i8") else ()
-        scales = {3: scales[:1], 5: scales[1:]}.get((i + i // 7) % 7, scales)  # either may be absent: 1
+        # Either may be absent, or both: 1
+        scales = () if i % 11 == 4 else {3: scales[:1], 5: scales[1:]}.get((i + i // 7) % 7, scales)
         present = tuple(t.name for t in self.schema.tensors if t.name in {*present, *extras, *scales})
         return Case(self.op, dtypes, lead, _items({**shared, **own}), _items(attrs), present, **rest)
 
@@ -187,14 +198,17 @@ class AttentionSpec(Spec):
                 yield self.make(dtypes, i + 1, q_len=150, kv_len=400, attrs=mask | score, dims=(64, 64))
 
     def _combined(self, dtypes, level, seed):
-        """Every combination in every layout, over two tiles of keys, or, decoding, several."""
+        """Every combination in every layout, over two tiles of keys, or, decoding, several. Each has few rows in f16 and many in
+        bf16, or the other way round."""
         dims = [(64, 64), (128, 128), (192, 128), (256, 256), (96, 96), (512, 512), (72, 72)]
-        q_len, window_right = (24, 10) if self.op == "attention" else (2, 0)
+        sizes, window_right = COMBINED[self.op], 10 if self.op == "attention" else 0
+        first = int(dict(dtypes)["T"] == "bf16")
         every = list(itertools.product(enumerate(combinations(window_right)), enumerate(self.layouts)))
         for (i, (attrs, extras)), (j, modes) in {"smoke": [], "ci": every[::29], "full": every}[level]:
+            heads, q_len, kv_len = sizes[(first + i + i // 8 + j) % len(sizes)]  # i // 8: not as modes take turns
             yield self.make(
-                dtypes, i, mode=modes[i % len(modes)], q_len=q_len, kv_len=150, attrs=attrs, extras=extras,
-                dims=dims[(i + j) % 7], heads=(2, 1), batch=2, page_size=[16, 64, 7, 1, 32][i % 5],
+                dtypes, i, mode=modes[i % len(modes)], q_len=q_len, kv_len=kv_len, attrs=attrs, extras=extras,
+                dims=dims[(i + j) % 7], heads=heads, batch=2, page_size=[16, 64, 7, 1, 32][i % 5],
             )  # fmt: skip
 
     def _options(self, dtypes, level, seed):
@@ -245,6 +259,17 @@ class AttentionSpec(Spec):
             for mode in self.layouts[0][0], self.layouts[1][0]:
                 yield self.make(dtypes, 0, mode=mode, q_len=140, kv_len=4200, attrs={"causal": True}, dims=(256, 256),
                                 heads=(14, 7), batch=1)  # fmt: skip
+
+    def _ratios(self, dtypes, level, seed):
+        """Many heads to a kv head."""
+        dims = [(64, 64), (128, 128), (256, 256), (192, 128), (96, 96), (512, 512), (64, 256)]
+        masks = [{"causal": True}, {}, {"causal": True, "window_left": 70}, {"softcap": 10.0}]
+        for i, (heads, q_len) in self._some(level, list(enumerate(RATIOS))):
+            for j in range(3 if level == "full" else 1):
+                yield self.make(
+                    dtypes, i + j, q_len=q_len, kv_len=100, heads=heads, dims=dims[(i + 2 * j) % 7],
+                    attrs=masks[(i + j) % 4], batch=2,
+                )  # fmt: skip
 
     def _many(self, dtypes, level, seed):
         """More sequences than a warp has lanes, many of them empty."""
@@ -359,9 +384,11 @@ def draw(rng, t, a):
     if kind in ("e4m3", "i8"):
         for name in ("k", "v"):
             t[name] = np.clip(np.rint(t[name] * 40), -127, 127) if kind == "i8" else np.clip(t[name] * 8, -440, 440)
+            step = 1 / 40 if kind == "i8" else 1 / 8
             if t.get(f"{name}_scale") is not None:
-                step = 1 / 40 if kind == "i8" else 1 / 8
                 t[f"{name}_scale"] = step * rng.uniform(0.5, 1.5, t[f"{name}_scale"].shape)
+            elif name == "k" and rng.random() < 0.5:  # else one key has all the weight
+                t["q"] = t["q"] * step
     table = t.get("page_table")
     if table is not None:
         order = iter(rng.permutation(a.pages))

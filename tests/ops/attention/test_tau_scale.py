@@ -47,13 +47,20 @@ def test_tau_scale(plan):
     plan.check()
 
 
-def test_packed_qkv():
+def heads_of(x, first, n):
+    """A view of n heads of x, f32[rows, heads, ...]."""
+    return x.view((x.shape[0], n, *x.shape[2:]), x.strides, 4 * first * x.strides[1])  # 4 bytes
+
+
+def test_packed_qkv(device):
     """q and v are views of one tensor; k between them stays as it was."""
     rng = np.random.default_rng(1)
-    qkv = rng.standard_normal((5, 12, 16), np.float32)
-    before, tok = qkv.copy(), rng.standard_normal((5, 8), np.float32)
+    before, tok = rng.standard_normal((5, 12, 16), np.float32), rng.standard_normal((5, 8), np.float32)
     table, pos = rng.standard_normal((9, 8), np.float32), np.array([0, 8, 3, 3, 1], np.int32)
-    einkorn.tau_scale(tok[:, :4], tok[:, 4:], table[:, :4], table[:, 4:], pos, q=qkv[:, :4], v=qkv[:, 8:])
+    x, t, there, at = (einkorn.from_numpy(a, device) for a in (before, tok, table, pos))
+    factors = [heads_of(a, first, 4) for a in (t, there) for first in (0, 4)]
+    einkorn.tau_scale(*factors, at, q=heads_of(x, 0, 4), v=heads_of(x, 8, 4))
+    qkv = x.numpy()
     factor = np.tanh(tok.astype(np.float64)) + table[pos]
     assert np.abs(qkv[:, :4] - before[:, :4] * factor[:, :4, None]).max() < 1e-5
     assert np.abs(qkv[:, 8:] - before[:, 8:] * factor[:, 4:, None]).max() < 1e-5
