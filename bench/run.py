@@ -363,6 +363,7 @@ class Run:
             "selected": variant.selected,
             "pdl": pdl,
             "us": round(us, 3),
+            "rounds": len(variant.samples),  # 1: far behind, and timed by single calls
             "us_range": [round(min(variant.samples), 3), round(max(variant.samples), 3)],  # of the rounds
             "bytes": case.bytes,
             "tb_s": round(case.bytes / us * 1e-6, 4),

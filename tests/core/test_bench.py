@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import attention_bars, attention_timeline, bars, cases, devices, reference, report, routes  # noqa: E402
+from bench import attention_bars, attention_timeline, bars, cases, cublaslt, devices, reference, report, routes  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -366,6 +366,40 @@ def test_samples_of_a_product():
     off = right.copy()
     off[:, 17] = right[:, 18]
     assert reference.check(m, {"d": off}, want, {"d": "bf16"})
+
+
+def test_the_search_of_cublaslt_is_not_led_by_one_lucky_sample(monkeypatch):
+    """Algorithms that a few samples do not tell apart are timed again; one that is refused or far off is out."""
+    times = {"steady": [10.0] * 20, "lucky": [9.8] + [10.4] * 20, "slow": [20.0] * 20, "near": [10.2] * 20}
+    asked = []
+
+    class Product:
+        def __init__(self, case, torch):
+            self.algorithms = lambda: ["refused", *times]
+
+        def point_to_bias(self, args):
+            pass
+
+        def build(self, algorithm, args):
+            return algorithm
+
+    class Device:
+        torch = None
+
+        def guess_us(self, case):
+            return 10.0
+
+        def timed_replays(self, calls, count, samples, to):
+            if calls[0] == "refused":
+                raise RuntimeError
+            asked.append((calls[0], samples))
+            for us in times[calls[0]][:samples]:
+                to.append(us)
+                yield
+
+    monkeypatch.setattr(cublaslt, "Product", Product)
+    assert cublaslt.best(None, Device(), [{}], lambda text: None) == ["steady"]
+    assert {name for name, n in asked if n == cublaslt.FINAL_SAMPLES} == {"steady", "lucky", "near"}
 
 
 def test_report_shows_every_selected_case_and_its_plots(results):
