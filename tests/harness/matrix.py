@@ -53,8 +53,8 @@ SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (144, 8200, 200), (144, 8456, 64), (272, 11272, 72), (272, 5640, 64), (144, 3720, 200),
     (136, 10608, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
 ]  # fmt: skip
-# Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too. Of each kind of kernel some.
-PADDED_SEED = 1  # of cases whose lines are padded
+PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
+# Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.
 UNEVEN = [*ODD, (130, 257, 1001), (300, 1023, 519), (8, 1025, 2051), (40, 771, 1029), (520, 3583, 517)]
 # Probes, with weights stored as linear layers have them: few rows of a; few tiles and a long k, with nothing fused.
 PROBES = [
@@ -151,14 +151,13 @@ class MatrixSpec(Spec):
                 yield self.case(dtypes, LARGE_TILES, j, strides="columns:" + ",".join(layout))
 
     def _uneven(self, dtypes, level, seed):
-        """Sizes that end within a vector, where tiles still take them: in all layouts of a and b, and of every tile some."""
+        """Sizes that end within a vector, where tiles still take them: in all layouts of a and b, and beside those of TILES."""
         strides = ["columns:" + ",".join(layout) for layout in self.layouts[:4]]
         sizes = [(7, 9, 63), (65, 137, 71), (130, 257, 203)] if level == "smoke" else UNEVEN
         for (i, size), (j, layout) in itertools.product(enumerate(sizes), enumerate(strides)):
             if level == "full" or (i + j) % 4 == 0:
                 yield self.case(dtypes, size, i + j, strides=layout, seed=4 * (i + j) + PADDED_SEED)
-        kinds = {d for _, d in dtypes}
-        if level == "full" and self.tiles and kinds <= {"bf16"}:
+        if level == "full" and self.tiles and {d for _, d in dtypes} == {"bf16"}:
             for i, (m, n, k) in enumerate(TILES):
                 size = (m - i % 3, n - (1, 3, 7)[i % 3], k - (1, 5, 0, 7)[i % 4])
                 variant = self.tiles[i % len(self.tiles)]

@@ -5,7 +5,7 @@ import itertools
 
 import numpy as np
 import pytest
-from harness import Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
+from harness import MatrixSpec, Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE
 
@@ -176,6 +176,17 @@ def test_every_tensor_is_misaligned():
             size = ITEMSIZE[dict(dtypes).get(spec.schema.tensor(name).dtype, "f32")]
             assert found == {0} | {s for s in (1, 2, 4, 8) if s >= size}, f"{name}, {dtypes}"
         assert alone == starts.keys(), dtypes
+
+
+def test_uneven_products_are_for_tiled_rows():
+    """Lines of matrices begin at whole vectors, or all but the last rows would refuse them, and end within one."""
+    for spec in (s for s in all_specs().values() if isinstance(s, MatrixSpec) and "k" in s.schema.free_dims):
+        for case in spec.cases("uneven", spec.combos()[-1], "ci"):
+            placed = [p for p in Prepared(spec, case).placed.values() if len(p.shape) > 1]
+            off = [s for p in placed for s in p.strides if s != 1 and s % 16]
+            assert not off, f"{off} {case}"
+            ends = {p.shape[p.strides.index(1)] % 8 for p in placed}
+            assert ends - {0} or dict(case.dims)["m"] == 1, case
 
 
 def test_every_dim_is_empty_once(spec):

@@ -39,7 +39,7 @@ MANY = {"n": 4072, "lead": (343,)}
 WIDE = [
     {"n": 16384, "lead": (2, 2)},
     {"n": 14344, "lead": (173,), "presence": ("dweight",)},
-    {"n": 4072, "lead": (3, 90), "presence": ("dbias",)},
+    {"n": 4072, "lead": (7, 49), "presence": ("dbias",)},
     *WIDE_ROWS,
 ]
 SPEC = Spec(
