@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // The tiles of attention_sm80: none asks for more than a device has, batch and lengths never change the steps in which
-// keys are added up, blocks cover every tile of queries once, and what is refused is refused with a reason.
+// keys are added up, blocks cover every tile of queries once, and what is refused is refused with a reason. And
+// attention_decode_sm80's blocks have room for warps on every device.
 #include <set>
 #include <tuple>
 
 #include "attention_calls.h"
 #include "check.h"
 #include "ops/attention/attention_sm80_config.h"
+
+struct float2;  // CUDA's
+#include "ops/attention/attention_decode_sm80.h"
 
 using namespace ek;
 
@@ -77,6 +81,18 @@ void ranges() {
               }
 }
 
+void decode_groups() {
+  for (const Device& device : {kH200, kA100, kL40})
+    for (int64_t d = 8; d <= 512; d += 8)
+      for (ek_dtype cache : {EK_DTYPE_BF16, EK_DTYPE_E4M3})
+        for (int64_t heads : {2, 4, 16}) {
+          AttentionCall c = attention_call(dense(1, heads, 1, 4096, d, d));
+          c.K = cache;
+          c.seqs.q_len = 1;
+          CHECK(decode_shape_sm80(c, device).groups >= (d <= 256 ? 2 : 1));
+        }
+}
+
 void refusals() {
   AttentionArgs a = dense(2, 8, 2, 64, 60, 64);
   CHECK_TEXT(sm80_why_not(a, kH200), "head_dim or v_dim is not a multiple of 8");
@@ -96,6 +112,7 @@ int main() {
   tiles();
   blocks();
   ranges();
+  decode_groups();
   refusals();
   return check::report("attention_sm80");
 }
