@@ -62,6 +62,7 @@ inline DecodeParams decode_params(const AttentionCall& call, const DecodeSizes& 
   p.page_size =
       Divider(call.seqs.page_size < 0x7fffffff ? (call.seqs.page_size < 1 ? 1 : call.seqs.page_size) : 0x7fffffff);
   p.counters = l.counters;
+  p.out = decode_out(p.c);
   decode_fetch_ahead(&p);
   return p;
 }

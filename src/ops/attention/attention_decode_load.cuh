@@ -75,8 +75,11 @@ class DecodeWalk {
   __device__ __forceinline__ int key() const { return base_ + tile_ * Plan::kKeys; }  // the tile's first
   __device__ __forceinline__ int begin() const { return begin_; }                     // of the visible keys
   __device__ __forceinline__ int end() const { return end_; }
-  __device__ __forceinline__ void next() {
-    tile_ += step_;
+  __device__ __forceinline__ int left() const {
+    return piece_.tile_end - tile_;
+  }  // tiles of the piece, where step is 1
+  __device__ __forceinline__ void next(int tiles = 1) {
+    tile_ += tiles * step_;
     settle();
   }
 
@@ -113,6 +116,7 @@ class DecodeCopy {
  public:
   static constexpr int kRows = Plan::kCopyRows;  // of one call
 
+  DecodeCopy() = default;
   __device__ __forceinline__ DecodeCopy(const DecodeParams& p, int thread) {
     const int chunk = thread % kAcross;
     row_ = thread / kAcross, column_ = chunk * 16;

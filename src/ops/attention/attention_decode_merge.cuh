@@ -87,23 +87,6 @@ __device__ __forceinline__ int decode_line(const DecodeParams& p, int vector) {
   return static_cast<int>(p.columns.divide(static_cast<uint32_t>(vector)));
 }
 
-// Where results go.
-struct DecodeOut {
-  void* y;
-  float* lse;                          // or null
-  const float* sinks;                  // [heads], or null
-  int64_t y_stride[3], lse_stride[3];  // sequence, query, head
-  ek_dtype dtype;                      // of y
-};
-EK_RULE DecodeOut decode_out(const AttentionCall& c) {
-  return {c.y.data,
-          static_cast<float*>(c.lse.data),
-          c.sinks,
-          {c.y.stride[0], c.y.stride[1], c.y.stride[2]},
-          {c.lse.stride[0], c.lse.stride[1], c.lse.stride[2]},
-          c.T};
-}
-
 // A row of y and its lse. columns: four of them, from `column` on, not yet divided. base, total: of all keys.
 __device__ __forceinline__ void decode_write(const DecodeOut& out, int64_t sequence, DecodePlace at, int column,
                                              float4 y, float base, float total) {
@@ -127,7 +110,7 @@ __device__ __forceinline__ void decode_write(const DecodeOut& out, int64_t seque
 }
 __device__ __forceinline__ void decode_write(const DecodeParams& p, int64_t sequence, DecodePlace at, int column,
                                              float4 y, float base, float total) {
-  decode_write(decode_out(p.c), sequence, at, column, y, base, total);
+  decode_write(p.out, sequence, at, column, y, base, total);
 }
 
 // A sum of values that grows by states: most and total as in a state.
@@ -242,11 +225,17 @@ class DecodeJoin {
   __device__ __forceinline__ DecodeJoin(const DecodeParams& p, const DecodeSmem<Plan>& s) : p_(p), s_(s) {}
   __device__ __forceinline__ bool joined() const { return Plan::kLoadWarps > 0 && s_.notes->blocks > 0; }
 
+  // Where a block's groups add up all rows at once: behind what is sent to it.
+  __device__ __forceinline__ float* lines() const {
+    return reinterpret_cast<float*>(bases() + Plan::kMostCluster * Plan::kRows);
+  }
   // This block's sum of vector `at`.
-  __device__ __forceinline__ void send(int at, const DecodeSum& sum) const {
-    const int shift = s_.notes->shift, to = at >> shift, place = (cluster_rank() << shift) + at - (to << shift);
-    cluster_store_async(sums() + place, s_.arrived, to, sum.y);
-    cluster_store_async(bases() + place, s_.arrived, to, make_float2(sum.most, sum.total));
+  __device__ __forceinline__ void send(int at, int columns, const DecodeSum& sum) const {
+    const int shift = s_.notes->shift, to = at >> shift, place = at - (to << shift), row = decode_line(p_, at);
+    const int rank = static_cast<int>(cluster_rank());
+    cluster_store_async(sums() + (rank << shift) + place, s_.arrived, to, sum.y);
+    if (place == 0 || at == row * columns)  // once for every slice that has a part of the row
+      cluster_store_async(bases() + rank * Plan::kRows + row, s_.arrived, to, make_float2(sum.most, sum.total));
   }
 
   // The slice of this block.
@@ -258,22 +247,26 @@ class DecodeJoin {
       const int row = decode_line(p_, at);
       decode_write(p_, sequence, decode_place(p_, item, row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
     };
-    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * count * 24);
+    const int first_row = decode_line(p_, first), rows = decode_line(p_, first + count - 1) - first_row + 1;
+    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * (count * 16 + rows * 8));
     mbarrier_wait(s_.arrived, 0);
+    const auto add = [&](int i) {
+      return decode_add<4, false>(sums() + i, each, bases() + decode_line(p_, first + i), Plan::kRows, blocks);
+    };
+    if (teams == 1) {
+      for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) write(first + i, add(i));
+      return;
+    }
     // Of all teams, in the workspace, which has room for a state of every block: [items, teams, room]
     const int team = static_cast<int>(p_.cluster.divide(blockIdx.x)), room = p_.slot_rows * columns;
     const int number = static_cast<int>(p_.parts.divide(blockIdx.x));  // the item's
     float4* const all_sums = reinterpret_cast<float4*>(p_.states);
     float2* const all_bases = reinterpret_cast<float2*>(all_sums + p_.clusters * room);
     for (int i = threadIdx.x; i < count; i += decode_threads<Plan>()) {
-      const DecodeSum sum = decode_add<4, false>(sums() + i, each, bases() + i, each, blocks);
+      const DecodeSum sum = add(i);
       const int at = team * room + first + i;
-      if (teams == 1)
-        write(first + i, sum);
-      else
-        all_sums[at] = sum.y, all_bases[at] = make_float2(sum.most, sum.total);
+      all_sums[at] = sum.y, all_bases[at] = make_float2(sum.most, sum.total);
     }
-    if (teams == 1) return;
     decode_sync<Plan>();
     if (threadIdx.x == 0) {
       uint32_t* const counter = &p_.counters[number * p_.cluster.divisor + rank];
@@ -290,7 +283,7 @@ class DecodeJoin {
   }
 
  private:
-  // What was sent to this block: [blocks, each], maxima and totals behind the sums.
+  // What was sent to this block: sums [blocks, each], and behind them maxima and totals [blocks, kRows].
   __device__ __forceinline__ float4* sums() const { return reinterpret_cast<float4*>(s_.ring); }
   __device__ __forceinline__ float2* bases() const {
     return reinterpret_cast<float2*>(sums() + 2 * (Plan::kRows * Plan::kDim / 4));

@@ -210,32 +210,55 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     cluster_arrive_relaxed();
   }
   tile.store_bases(s.bases + group * Plan::kRows);
+  // What this block has of a row's columns, in lines of which groups have `rows` each.
+  const auto add = [&](const float* lines, int rows, int line, int row, int column) {
+    DecodeSum sum;
+#pragma unroll
+    for (int g0 = 0; g0 < kGroups; g0 += kAtOnce) {
+      float2 base[kAtOnce];
+      float4 x[kAtOnce];
+#pragma unroll
+      for (int g = 0; g < kAtOnce; ++g) {
+        const int there = g0 + g < groups ? g0 + g : 0;
+        base[g] = s.bases[there * Plan::kRows + row];
+        x[g] = *reinterpret_cast<const float4*>(lines + (there * rows + line) * kStride + column);
+        if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f);
+      }
+      sum.add(base, x);
+    }
+    sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
+    return sum;
+  };
+  if (joined) {
+    decode_sync<Plan>();  // all warps of this block have done with the ring
+    tile.store_sums(join.lines() + group * Plan::kRows * kStride, 0, Plan::kRows);
+    decode_sync<Plan>();
+    cluster_wait();  // and those of all blocks
+    // Several vectors at a time: no load goes ahead of a store to another block.
+    constexpr int kThreads = Plan::kWarps * 32, kAhead = Plan::kRows * Plan::kDim / 4 / kThreads >= 4 ? 4 : 1;
+    const int work = item.rows * columns;
+    for (int from = threadIdx.x; from < work; from += kAhead * kThreads) {
+      DecodeSum sum[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        const int at = min(from + i * kThreads, work - 1), row = decode_line(p, at);
+        sum[i] = add(join.lines(), Plan::kRows, row, row, (at - row * columns) * 4);
+      }
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i)
+        if (from + i * kThreads < work) join.send(from + i * kThreads, columns, sum[i]);
+    }
+    return join.finish(piece.sequence, item, columns);
+  }
   for (int from = 0; from < item.rows; from += kRows) {
     if (from > 0 || Plan::kSlicedScores) decode_sync<Plan>();  // scores may still be read there
-    tile.store_sums(s.sums + group * kRows * kStride, from);
+    tile.store_sums(s.sums + group * kRows * kStride, from, kRows);
     decode_sync<Plan>();
-    if (joined && from == 0) cluster_wait();  // all warps have, of all blocks
     for (int at = threadIdx.x; at < kRows * columns; at += decode_threads<Plan>()) {
       const int line = decode_line(p, at), column = (at - line * columns) * 4, row = from + line;
       if (row >= item.rows) break;
-      DecodeSum sum;
-#pragma unroll
-      for (int g0 = 0; g0 < kGroups; g0 += kAtOnce) {
-        float2 base[kAtOnce];
-        float4 x[kAtOnce];
-#pragma unroll
-        for (int g = 0; g < kAtOnce; ++g) {
-          const int there = g0 + g < groups ? g0 + g : 0;
-          base[g] = s.bases[there * Plan::kRows + row];
-          x[g] = *reinterpret_cast<const float4*>(s.sums + (there * kRows + line) * kStride + column);
-          if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f);
-        }
-        sum.add(base, x);
-      }
-      sum.y.x *= v_scale, sum.y.y *= v_scale, sum.y.z *= v_scale, sum.y.w *= v_scale;
-      if (joined) {
-        join.send(row * columns + column / 4, sum);
-      } else if (piece.slot < 0) {
+      const DecodeSum sum = add(s.sums, kRows, line, row, column);
+      if (piece.slot < 0) {
         decode_write(p, piece.sequence, decode_place(p, item, row), column, sum.y, sum.most, sum.total);
       } else {
         const int64_t slot = int64_t{piece.slot} * p.slot_rows + row;
@@ -244,7 +267,6 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       }
     }
   }
-  if (joined) return join.finish(piece.sequence, item, columns);
   if (!last) next.store();
   decode_sync<Plan>();  // sums and bases are written again, q is there
   if (piece.slot < 0) return;

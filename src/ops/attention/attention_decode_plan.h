@@ -58,6 +58,23 @@ struct DecodePlan {
   }
 };
 
+// Where results go.
+struct DecodeOut {
+  void* y;
+  float* lse;                          // or null
+  const float* sinks;                  // [heads], or null
+  int64_t y_stride[3], lse_stride[3];  // sequence, query, head
+  ek_dtype dtype;                      // of y
+};
+EK_RULE DecodeOut decode_out(const AttentionCall& c) {
+  return {c.y.data,
+          static_cast<float*>(c.lse.data),
+          c.sinks,
+          {c.y.stride[0], c.y.stride[1], c.y.stride[2]},
+          {c.lse.stride[0], c.lse.stride[1], c.lse.stride[2]},
+          c.T};
+}
+
 // In the order in which they are needed.
 struct DecodeParams {
   AttentionCall c;
@@ -79,6 +96,7 @@ struct DecodeParams {
   float* states;        // [slots, slot_rows, v_dim]: sums of values, not yet divided
   float2* bases;        // [slots, slot_rows]: maximum (a power of two's exponent) and total
   uint32_t* counters;   // [workers], or [items] where the split is fixed, or [items, cluster]
+  DecodeOut out;
 };
 
 }  // namespace ek

@@ -59,26 +59,31 @@ struct DecodeRing {
 template <class Plan>
 class DecodeProducer {
  public:
-  __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps,
-                                            const DecodeBlock<typename Plan::I>& block,
-                                            const AttentionPieceOf<typename Plan::I>& piece,
-                                            const DecodeRing<Plan>& ring)
-      : p_(p), maps_(maps), ring_(ring), walk_(p, block, piece, 0, 1), copy_(p, threadIdx.x % 32) {
+  __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps, const DecodeRing<Plan>& ring)
+      : p_(p), maps_(maps), ring_(ring) {}
+
+  // What needs no lengths: they are on their way meanwhile. So are the lines of parameters that run() will need.
+  __device__ __forceinline__ void prepare() {
     warp_ = warp_index() - Plan::kWarps;
-    keys_ = maps.loaders == 1 ? Plan::kKeys : Plan::kKeys / 2, first_ = warp_ * keys_;
-    const int box = static_cast<int>(threadIdx.x) % 32 * maps.loaders + warp_, panel = box / 2 % Plan::kPanels;
-    box_map_ = box % 2 == 0 ? &maps.k : &maps.v;
+    keys_ = maps_.loaders == 1 ? Plan::kKeys : Plan::kKeys / 2, first_ = warp_ * keys_;
+    const int box = static_cast<int>(threadIdx.x) % 32 * maps_.loaders + warp_, panel = box / 2 % Plan::kPanels;
+    box_map_ = box % 2 == 0 ? &maps_.k : &maps_.v;
     box_run_ = box / (2 * Plan::kPanels), box_column_ = panel * 64;
-    box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps.run_shift)) * Plan::kPitch;
-    keep_ = p.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
+    box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps_.run_shift)) * Plan::kPitch;
+    keep_ = p_.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
+    copy_ = DecodeCopy<Plan, 32>(p_, threadIdx.x % 32);
+    asm volatile("" ::"r"(p_.teams), "l"(p_.split.workers), "l"(p_.split.lines), "r"(p_.parts.divisor),
+                 "r"(p_.page_size.divisor), "l"(p_.c.seqs.page_table), "l"(p_.c.seqs.table_stride));
   }
 
-  __device__ __forceinline__ void run() {
+  __device__ __forceinline__ void run(const DecodeBlock<typename Plan::I>& block,
+                                      const AttentionPieceOf<typename Plan::I>& piece) {
     constexpr int kStages = Plan::kStages;
+    Walk walk(p_, block, piece, 0, 1);
     // Page numbers are on the way for kStages tiles before the first is needed, and then that far ahead of the copies.
-    int known = 0;
+    int known = look_first(walk);
 #pragma unroll 1
-    for (; known < kStages && walk_.there(); ++known) look(known);
+    for (; known < kStages && walk.there(); ++known) look(walk, known);
     copy_commit();
     copy_wait<0>();
     __syncwarp();
@@ -91,7 +96,7 @@ class DecodeProducer {
       __syncwarp();
       issue(stage);
       __syncwarp();  // everyone has read the note
-      if (walk_.there()) look(stage), ++known;
+      if (walk.there()) look(walk, stage), ++known;
       copy_commit();
       if (++stage == kStages) stage = 0, parity ^= 1;
     }
@@ -100,19 +105,47 @@ class DecodeProducer {
 
  private:
   using K = typename Plan::K;
+  using Walk = DecodeWalk<Plan>;
   static constexpr int kRows = Plan::kCopyRows;
+  static constexpr int kKeysShift = Plan::kKeys == 32 ? 5 : Plan::kKeys == 64 ? 6 : 7;
+  static_assert(1 << kKeysShift == Plan::kKeys, "keys of a tile: a power of two");
   struct Place {
     int64_t page, slot;
   };
 
+  // What look does, for as many tiles at the beginning as have stages and are all visible, at once: the first copies wait for
+  // it. Returns how many.
+  __device__ __forceinline__ int look_first(Walk& walk) const {
+    const int lane = threadIdx.x % 32, key = walk.key();
+    int count = min(min(Plan::kStages, walk.left()), (walk.end() - key) / Plan::kKeys);
+    if (key < walk.begin()) count = 0;
+    if (lane < count)
+      *reinterpret_cast<int4*>(ring_.note(lane, warp_)) =
+          make_int4(key + lane * Plan::kKeys, Plan::kKeys << 16, walk.head(), walk.sequence());
+    if (p_.c.seqs.page_table) {
+      const int32_t* table = p_.c.seqs.page_table + walk.sequence() * p_.c.seqs.table_stride;
+      const int run_shift = maps_.boxes ? maps_.run_shift : 0, first = maps_.boxes ? 0 : first_;
+      const int shift = maps_.boxes ? kKeysShift - run_shift : kKeysShift - (maps_.loaders - 1);  // numbers of a tile
+#pragma unroll 1
+      for (int i = lane; i < count << shift; i += 32) {
+        const int tile = i >> shift, number = i - (tile << shift);
+        const int own = tile * Plan::kKeys + first + (number << run_shift);
+        copy_async_word(smem_address(ring_.note(tile, warp_) + 4 + number),
+                        table + p_.page_size.divide(static_cast<uint32_t>(key + own)), true);
+      }
+    }
+    walk.next(count);
+    return count;
+  }
+
   // Notes what the walk's tile is, asks for its page numbers, and goes on to the next one.
-  __device__ __forceinline__ void look(int stage) {
-    const int lane = threadIdx.x % 32, key = walk_.key();
-    const int low = max(walk_.begin() - key, 0), high = min(walk_.end() - key, Plan::kKeys);
+  __device__ __forceinline__ void look(Walk& walk, int stage) const {
+    const int lane = threadIdx.x % 32, key = walk.key();
+    const int low = max(walk.begin() - key, 0), high = min(walk.end() - key, Plan::kKeys);
     int* note = ring_.note(stage, warp_);
-    if (lane == 0) *reinterpret_cast<int4*>(note) = make_int4(key, low | high << 16, walk_.head(), walk_.sequence());
+    if (lane == 0) *reinterpret_cast<int4*>(note) = make_int4(key, low | high << 16, walk.head(), walk.sequence());
     if (p_.c.seqs.page_table) {  // a number for every run that is to be a box, else for each of this warp's keys
-      const int32_t* table = p_.c.seqs.page_table + walk_.sequence() * p_.c.seqs.table_stride;
+      const int32_t* table = p_.c.seqs.page_table + walk.sequence() * p_.c.seqs.table_stride;
       const auto ask = [&](int number, int own) {
         copy_async_word(smem_address(note + 4 + number), table + p_.page_size.divide(static_cast<uint32_t>(key + own)),
                         true);
@@ -125,7 +158,7 @@ class DecodeProducer {
           if (first_ + i >= low && first_ + i < high) ask(i, first_ + i);
       }
     }
-    walk_.next();
+    walk.next();
   }
 
   __device__ __forceinline__ bool boxes(int low, int high) const {
@@ -200,7 +233,6 @@ class DecodeProducer {
   const DecodeParams& p_;
   const DecodeMaps& maps_;
   const DecodeRing<Plan>& ring_;
-  DecodeWalk<Plan> walk_;
   DecodeCopy<Plan, 32> copy_;
   int warp_, first_, keys_;  // of those that load; its keys of every tile that comes row by row
   // This lane's box of every tile
@@ -257,12 +289,18 @@ __device__ __forceinline__ void decode_pass_join() {
   cluster_wait();
 }
 
+// Parameters that are needed when the item ends: each line of them takes its time to reach an SM, which waits for keys now.
+__device__ __forceinline__ void decode_touch(const DecodeParams& p) {
+  asm volatile("" ::"l"(p.states), "l"(p.out.y), "l"(p.out.y_stride[0]), "l"(p.out.y_stride[2]),
+               "l"(p.out.lse_stride[2]));
+}
+
 // A block's stretch, from `piece` on.
 template <class Plan>
-__device__ __forceinline__ void decode_pieces(const DecodeParams& p, const DecodeMaps& maps, const DecodeSmem<Plan>& s,
+__device__ __forceinline__ void decode_pieces(const DecodeParams& p, const DecodeSmem<Plan>& s,
                                               const DecodeRing<Plan>& ring, const DecodeBlock<typename Plan::I>& block,
                                               const AttentionPieceOf<typename Plan::I>& piece,
-                                              const DecodeNotes& notes) {
+                                              DecodeProducer<Plan>& producer, const DecodeNotes& notes) {
   const int warp = threadIdx.x / 32;
   // For when the item ends.
   if (threadIdx.x == 0) {
@@ -277,11 +315,12 @@ __device__ __forceinline__ void decode_pieces(const DecodeParams& p, const Decod
     DecodeQuery<Plan> query(p, s);
     query.fetch(piece);
     query.store();
+    decode_touch(p);
     decode_sync<Plan>();
     DecodeConsumer<Plan> tiles(ring, group);
     decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
   } else {
-    DecodeProducer<Plan>(p, maps, block, piece, ring).run();
+    producer.run(block, piece);
     if (notes.blocks > 0) decode_pass_join();
   }
 }
@@ -293,6 +332,8 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
   DecodeSmem<Plan> s = decode_smem<Plan>(smem, Plan::kMostGroups);
   const DecodeRing<Plan> ring(smem);
   s.arrived = ring.arrived;
+  DecodeProducer<Plan> producer(p, maps, ring);
+  if (warp >= Plan::kWarps) producer.prepare();
   decode_schedule<Plan>(p, s);
   DecodeBlock<I> block = decode_stretch<Plan>(p, s);
   AttentionPieceOf<I> piece;
@@ -304,7 +345,7 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
     if (notes.blocks > 0) decode_pass_join();
   } else {
     if (!joins) piece = block.piece();
-    decode_pieces<Plan>(p, maps, s, ring, block, piece, notes);
+    decode_pieces<Plan>(p, s, ring, block, piece, producer, notes);
   }
   // At the end: a kernel that asks for what this needs in front of the loads would wait for it in every call.
   if (warp < Plan::kWarps) decode_empty(p, s);

@@ -62,8 +62,11 @@ struct DecodePlan90 {
   static EK_RULE int ring_bytes(int) { return kRingBytes; }
   static_assert(kStages >= 2, "a tile on the way while another is used");
   static constexpr int kMostCluster = 8;  // blocks; 16 were slower wherever they were tried
-  static_assert(kStages * kStageBytes >= 2 * (kRows * kDim / 4) * 24 && kRows * kDim / 4 >= kMostCluster,
-                "the states of an item fit in the ring, in slices that are rounded up to powers of two");
+  static_assert(
+      kStages * kStageBytes >=
+              2 * (kRows * kDim / 4) * 16 + kMostCluster * kRows * 8 + kMostGroups * kRows * kMergeStride * 4 &&
+          kRows * kDim / 4 >= kMostCluster,
+      "the states of an item fit in the ring, in slices that are rounded up to powers of two, and its groups' sums");
 };
 
 // Where items are few and long, each is cut into so many parts that the merge, by one block, takes longer than a second

@@ -115,15 +115,15 @@ class DecodeTile {
         if (threadIdx.x % 32 < 4 && slice_ == 0) bases[row(n, r)] = make_float2(most_[n][r] - kLift, total);
       }
   }
-  // The sums of values of rows [from, from + kMergeRows) as f32 lines in shared memory.
-  __device__ __forceinline__ void store_sums(float* lines, int from) const {
+  // The sums of values of rows [from, from + rows) as f32 lines in shared memory.
+  __device__ __forceinline__ void store_sums(float* lines, int from, int rows) const {
     const int j = threadIdx.x % 32 / 4;
 #pragma unroll
     for (int n = 0; n < kEights; ++n)
 #pragma unroll
       for (int r = 0; r < 2; ++r) {
         const int line = row(n, r) - from;
-        if (line < 0 || line >= Plan::kMergeRows) continue;
+        if (line < 0 || line >= rows) continue;
         float* to = lines + line * Plan::kMergeStride + slice_ * Plan::kSlice;
 #pragma unroll
         for (int i = 0; i < kColumns; ++i) {
