@@ -31,7 +31,7 @@ inline AttentionCall decode_slab(AttentionCall c, int64_t first, int64_t count) 
 inline void decode_fetch_ahead(DecodeParams* p) {
   const AttentionCall& c = p->c;
   constexpr int64_t kMostLines = 16384;
-  const int64_t threads = p->split.workers * 128, most = threads < kMostLines ? threads : kMostLines;
+  const int64_t threads = p->split.workers * 96, most = threads < kMostLines ? threads : kMostLines;
   const int64_t pages = c.seqs.max_kv / (c.seqs.page_size < 1 ? 1 : c.seqs.page_size), lines = (pages + 31) / 32;
   if (c.seqs.page_table && lines * c.batch <= most) p->table_lines = static_cast<int32_t>(lines);
   const int64_t row = c.heads * c.head_dim, q_lines = (c.batch * c.seqs.q_len * row * 2 + 127) / 128;

@@ -97,7 +97,7 @@ __device__ __forceinline__ void decode_write(const DecodeOut& out, int64_t seque
     y.x *= keep, y.y *= keep, y.z *= keep, y.w *= keep;
     base = most;
   }
-  const float inverse = total == 0.f ? 0.f : 1.f / total;
+  const float inverse = total == 0.f ? 0.f : CudaMathFast::reciprocal(total);
   const float v[4] = {y.x * inverse, y.y * inverse, y.z * inverse, y.w * inverse};
   const int64_t to = sequence * out.y_stride[0] + at.query * out.y_stride[1] + at.head * out.y_stride[2] + column;
   if (out.dtype == EK_DTYPE_F16)
@@ -214,8 +214,8 @@ __device__ __forceinline__ void decode_merge(const DecodeParams& p, const Decode
 }
 
 // The states of an item that the blocks of a cluster share. The result, as vectors of four columns, is cut into a slice for
-// each block, to which all send their sums of it, into the ring, by stores that its barrier counts: no fence, which would
-// take as long as the way through L2. Before, one barrier of the cluster says that all rings are free.
+// each block, to which the others send their sums of it, into the ring, by stores that its barrier counts: no fence, which
+// would take as long as the way through L2. Before, one barrier of the cluster says that all rings are free.
 // An item of several clusters (teams) goes on through the workspace, slice by slice: the last of the blocks that have the
 // same slice adds up the teams' sums.
 // What it knows is in shared memory: the sums of an item leave no registers for it.
@@ -229,13 +229,20 @@ class DecodeJoin {
   __device__ __forceinline__ float* lines() const {
     return reinterpret_cast<float*>(bases() + Plan::kMostCluster * Plan::kRows);
   }
-  // This block's sum of vector `at`.
-  __device__ __forceinline__ void send(int at, int columns, const DecodeSum& sum) const {
-    const int shift = s_.notes->shift, to = at >> shift, place = at - (to << shift), row = decode_line(p_, at);
+  // This block's sum of vector `at`. shift: the notes'.
+  __device__ __forceinline__ void send(int at, int columns, int shift, const DecodeSum& sum) const {
+    const int to = at >> shift, place = at - (to << shift), row = decode_line(p_, at);
     const int rank = static_cast<int>(cluster_rank());
-    cluster_store_async(sums() + (rank << shift) + place, s_.arrived, to, sum.y);
-    if (place == 0 || at == row * columns)  // once for every slice that has a part of the row
-      cluster_store_async(bases() + rank * Plan::kRows + row, s_.arrived, to, make_float2(sum.most, sum.total));
+    float4* const y = sums() + (rank << shift) + place;
+    float2* const base = bases() + rank * Plan::kRows + row;
+    const bool first = place == 0 || at == row * columns;  // once for every slice that has a part of the row
+    if (to == rank) {
+      *y = sum.y;
+      if (first) *base = make_float2(sum.most, sum.total);
+    } else {
+      cluster_store_async(y, s_.arrived, to, sum.y);
+      if (first) cluster_store_async(base, s_.arrived, to, make_float2(sum.most, sum.total));
+    }
   }
 
   // The slice of this block.
@@ -248,7 +255,8 @@ class DecodeJoin {
       decode_write(p_, sequence, decode_place(p_, item, row), (at - row * columns) * 4, sum.y, sum.most, sum.total);
     };
     const int first_row = decode_line(p_, first), rows = decode_line(p_, first + count - 1) - first_row + 1;
-    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, blocks * (count * 16 + rows * 8));
+    if (threadIdx.x == 0) mbarrier_expect(s_.arrived, (blocks - 1) * (count * 16 + rows * 8));
+    decode_sync<Plan>();  // this block's own
     mbarrier_wait(s_.arrived, 0);
     const auto add = [&](int i) {
       return decode_add<4, false>(sums() + i, each, bases() + decode_line(p_, first + i), Plan::kRows, blocks);

@@ -11,9 +11,11 @@
 
 namespace ek {
 
-// Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units.
+// Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units. The first warp,
+// for whose lengths all others will wait, has no part in it.
 __device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
-  const int at = blockIdx.x * blockDim.x + threadIdx.x;
+  if (threadIdx.x < 32) return;
+  const int at = blockIdx.x * (blockDim.x - 32) + threadIdx.x - 32;
   if (p.table_lines > 0 && at < p.table_lines * p.c.batch) {
     const int b = p.c.batch == 1 ? 0 : at / p.table_lines;
     prefetch_l2(p.c.seqs.page_table + b * p.c.seqs.table_stride + (at - b * p.table_lines) * 32);
@@ -202,7 +204,9 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
   const AttentionCall& c = p.c;
   const DecodeItem item = decode_item(p, piece.head);
   const int columns = static_cast<int>(c.v_dim) / 4;
-  const float v_scale = c.v.scale && !p.v_tokens ? c.v.scale[item.kv_head * c.v.scale_head] : 1.f;
+  float v_scale = 1.f;
+  if constexpr (Plan::kNarrow)
+    if (c.v.scale && !p.v_tokens) v_scale = c.v.scale[item.kv_head * c.v.scale_head];
   const DecodeJoin<Plan> join(p, s);
   const bool joined = join.joined();
   if (joined) {  // this warp has done with the ring
@@ -236,7 +240,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     cluster_wait();  // and those of all blocks
     // Several vectors at a time: no load goes ahead of a store to another block.
     constexpr int kThreads = Plan::kWarps * 32, kAhead = Plan::kRows * Plan::kDim / 4 / kThreads >= 4 ? 4 : 1;
-    const int work = item.rows * columns;
+    const int work = item.rows * columns, shift = s.notes->shift;
     for (int from = threadIdx.x; from < work; from += kAhead * kThreads) {
       DecodeSum sum[kAhead];
 #pragma unroll
@@ -246,7 +250,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
       }
 #pragma unroll
       for (int i = 0; i < kAhead; ++i)
-        if (from + i * kThreads < work) join.send(from + i * kThreads, columns, sum[i]);
+        if (from + i * kThreads < work) join.send(from + i * kThreads, columns, shift, sum[i]);
     }
     return join.finish(piece.sequence, item, columns);
   }

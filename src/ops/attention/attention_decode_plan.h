@@ -63,16 +63,16 @@ struct DecodeOut {
   void* y;
   float* lse;                          // or null
   const float* sinks;                  // [heads], or null
-  int64_t y_stride[3], lse_stride[3];  // sequence, query, head
   ek_dtype dtype;                      // of y
+  int64_t y_stride[3], lse_stride[3];  // sequence, query, head
 };
 EK_RULE DecodeOut decode_out(const AttentionCall& c) {
   return {c.y.data,
           static_cast<float*>(c.lse.data),
           c.sinks,
+          c.T,
           {c.y.stride[0], c.y.stride[1], c.y.stride[2]},
-          {c.lse.stride[0], c.lse.stride[1], c.lse.stride[2]},
-          c.T};
+          {c.lse.stride[0], c.lse.stride[1], c.lse.stride[2]}};
 }
 
 // In the order in which they are needed.

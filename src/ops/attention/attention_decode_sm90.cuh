@@ -9,6 +9,7 @@
 // behind a barrier, whose parity would then lie.
 #pragma once
 
+#include "cuda/params.cuh"
 #include "cuda/tensor_map.h"
 #include "ops/attention/attention_decode_launch.cuh"
 #include "ops/attention/attention_decode_mma.cuh"
@@ -72,8 +73,8 @@ class DecodeProducer {
     box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps_.run_shift)) * Plan::kPitch;
     keep_ = p_.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
     copy_ = DecodeCopy<Plan, 32>(p_, threadIdx.x % 32);
-    asm volatile("" ::"r"(p_.teams), "l"(p_.split.workers), "l"(p_.split.lines), "r"(p_.parts.divisor),
-                 "r"(p_.page_size.divisor), "l"(p_.c.seqs.page_table), "l"(p_.c.seqs.table_stride));
+    touch(p_.teams, p_.split.workers, p_.split.lines, p_.parts.divisor, p_.page_size.divisor);
+    touch(p_.c.seqs.page_table, p_.c.seqs.table_stride);
   }
 
   __device__ __forceinline__ void run(const DecodeBlock<typename Plan::I>& block,
@@ -289,12 +290,6 @@ __device__ __forceinline__ void decode_pass_join() {
   cluster_wait();
 }
 
-// Parameters that are needed when the item ends: each line of them takes its time to reach an SM, which waits for keys now.
-__device__ __forceinline__ void decode_touch(const DecodeParams& p) {
-  asm volatile("" ::"l"(p.states), "l"(p.out.y), "l"(p.out.y_stride[0]), "l"(p.out.y_stride[2]),
-               "l"(p.out.lse_stride[2]));
-}
-
 // A block's stretch, from `piece` on.
 template <class Plan>
 __device__ __forceinline__ void decode_pieces(const DecodeParams& p, const DecodeSmem<Plan>& s,
@@ -315,7 +310,7 @@ __device__ __forceinline__ void decode_pieces(const DecodeParams& p, const Decod
     DecodeQuery<Plan> query(p, s);
     query.fetch(piece);
     query.store();
-    decode_touch(p);
+    touch(p.states, p.out.y, p.out.y_stride[0], p.out.y_stride[2], p.out.lse_stride[2]);  // for when the item ends
     decode_sync<Plan>();
     DecodeConsumer<Plan> tiles(ring, group);
     decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
