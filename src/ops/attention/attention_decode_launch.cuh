@@ -27,7 +27,8 @@ inline AttentionCall decode_slab(AttentionCall c, int64_t first, int64_t count) 
   return c;
 }
 
-// What is fetched to L2 at the start: small page tables, and queries that are one run of memory. 128 bytes a thread.
+// What is fetched to L2 at the start: small page tables, and queries that are one run of memory. 128 bytes a thread, of at least
+// four warps but for the first one.
 inline void decode_fetch_ahead(DecodeParams* p) {
   const AttentionCall& c = p->c;
   constexpr int64_t kMostLines = 16384;

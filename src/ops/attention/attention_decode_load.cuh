@@ -75,7 +75,7 @@ class DecodeWalk {
   __device__ __forceinline__ int key() const { return base_ + tile_ * Plan::kKeys; }  // the tile's first
   __device__ __forceinline__ int begin() const { return begin_; }                     // of the visible keys
   __device__ __forceinline__ int end() const { return end_; }
-  __device__ __forceinline__ int left() const { return piece_.tile_end - tile_; }  // of the piece, in tiles
+  __device__ __forceinline__ int left() const { return piece_.tile_end - tile_; }  // tiles of the piece, for steps of 1
   __device__ __forceinline__ void next(int tiles = 1) {
     tile_ += tiles * step_;
     settle();

@@ -192,7 +192,8 @@ class DecodeQuery {
   uint32_t pairs_[kPairs];
 };
 
-// The groups' states become one: the item's result, or a state of it for its other blocks. q: the next item's rows, on the way.
+// The groups' states become one: the item's result, or a state of it for its other blocks. next: rows of the next item, on the
+// way.
 template <class Plan>
 __device__ __forceinline__ void decode_finish(const DecodeParams& p, const DecodeSmem<Plan>& s,
                                               const DecodeBlock<typename Plan::I>& block,
@@ -226,7 +227,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
         const int there = g0 + g < groups ? g0 + g : 0;
         base[g] = s.bases[there * Plan::kRows + row];
         x[g] = *reinterpret_cast<const float4*>(lines + (there * rows + line) * kStride + column);
-        if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f);
+        if (g0 + g >= groups) base[g] = make_float2(-INFINITY, 0.f), x[g] = make_float4(0.f, 0.f, 0.f, 0.f);
       }
       sum.add(base, x);
     }
@@ -238,7 +239,7 @@ __device__ __forceinline__ void decode_finish(const DecodeParams& p, const Decod
     tile.store_sums(join.lines() + group * Plan::kRows * kStride, 0, Plan::kRows);
     decode_sync<Plan>();
     cluster_wait();  // and those of all blocks
-    // Several vectors at a time: no load goes ahead of a store to another block.
+    // Several vectors at a time: the compiler moves no load ahead of a store to another block.
     constexpr int kThreads = Plan::kWarps * 32, kAhead = Plan::kRows * Plan::kDim / 4 / kThreads >= 4 ? 4 : 1;
     const int work = item.rows * columns, shift = s.notes->shift;
     for (int from = threadIdx.x; from < work; from += kAhead * kThreads) {

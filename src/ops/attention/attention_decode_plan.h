@@ -32,7 +32,7 @@ struct DecodePlan {
   // One block to an SM, of groups of kSlices warps, each with a ring of its own: 192 KB for all. Conversions take time that
   // more warps hide, where registers allow them.
   static constexpr bool kMore = kNarrow && kRows == 8 && kDim <= 128;
-  // Wide rows: two stages, so that GPUs of 99 KB have room for a group, too.
+  // Wide rows: two stages at least, so that GPUs of 99 KB have room for a group, too.
   static constexpr int kLeastStages = kMore || kRowBytes >= 512 ? 2 : 3;
   static constexpr int kRings = 196608 / (kLeastStages * 2 * kTileBytes), kWanted = (kMore ? 12 : 8) / kSlices;
   static constexpr int kMostGroups = kRings < kWanted ? kRings : kWanted, kWarps = kMostGroups * kSlices;

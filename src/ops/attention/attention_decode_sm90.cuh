@@ -9,7 +9,6 @@
 // behind a barrier, whose parity would then lie.
 #pragma once
 
-#include "cuda/params.cuh"
 #include "cuda/tensor_map.h"
 #include "ops/attention/attention_decode_launch.cuh"
 #include "ops/attention/attention_decode_mma.cuh"
@@ -63,7 +62,7 @@ class DecodeProducer {
   __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps, const DecodeRing<Plan>& ring)
       : p_(p), maps_(maps), ring_(ring) {}
 
-  // What needs no lengths: they are on their way meanwhile. So are the lines of parameters that run() will need.
+  // What needs no lengths: they are on their way meanwhile.
   __device__ __forceinline__ void prepare() {
     warp_ = warp_index() - Plan::kWarps;
     keys_ = maps_.loaders == 1 ? Plan::kKeys : Plan::kKeys / 2, first_ = warp_ * keys_;
@@ -73,8 +72,6 @@ class DecodeProducer {
     box_place_ = box % 2 * Plan::kTileBytes + ((panel * Plan::kKeys) + (box_run_ << maps_.run_shift)) * Plan::kPitch;
     keep_ = p_.row_blocks == 1 ? l2_evict_first() : l2_evict_normal();  // else other items have the same keys
     copy_ = DecodeCopy<Plan, 32>(p_, threadIdx.x % 32);
-    touch(p_.teams, p_.split.workers, p_.split.lines, p_.parts.divisor, p_.page_size.divisor);
-    touch(p_.c.seqs.page_table, p_.c.seqs.table_stride);
   }
 
   __device__ __forceinline__ void run(const DecodeBlock<typename Plan::I>& block,
@@ -310,7 +307,6 @@ __device__ __forceinline__ void decode_pieces(const DecodeParams& p, const Decod
     DecodeQuery<Plan> query(p, s);
     query.fetch(piece);
     query.store();
-    touch(p.states, p.out.y, p.out.y_stride[0], p.out.y_stride[2], p.out.lse_stride[2]);  // for when the item ends
     decode_sync<Plan>();
     DecodeConsumer<Plan> tiles(ring, group);
     decode_items<Plan>(p, s, block, piece, query, tiles, group, Plan::kMostGroups, slice);
