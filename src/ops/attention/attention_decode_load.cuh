@@ -24,10 +24,13 @@ struct DecodeBlock {
   const I* first;                   // [batch + 1], shared memory: units before each sequence
   const DecodeSequence* sequences;  // [batch], shared memory
   I share, begin, end;              // units: of every stretch, and this one
+  bool alone = false;               // this warp has found its only item without the others
+  DecodeSequence own = {0, 0};      // which this is then
 
   __device__ __forceinline__ int tiles(int sequence) const {
     return static_cast<int>(split_tiles(split, {sequences[sequence].begin, sequences[sequence].end}));
   }
+  __device__ __forceinline__ DecodeSequence keys(int sequence) const { return alone ? own : sequences[sequence]; }
   __device__ __forceinline__ AttentionPieceOf<I> piece() const {
     const I b = split_find(first, batch, begin);
     return split_piece(split, first, b, tiles(static_cast<int>(b)), blockIdx.x, begin, end);
@@ -95,7 +98,8 @@ class DecodeWalk {
     unit_ += piece_.units;
     head_ = p_.row_blocks == 1 ? piece_.head : piece_.head / p_.row_blocks;
     tile_ = piece_.tile_begin + first_;
-    begin_ = block_.sequences[piece_.sequence].begin, end_ = block_.sequences[piece_.sequence].end;
+    const DecodeSequence keys = block_.keys(piece_.sequence);
+    begin_ = keys.begin, end_ = keys.end;
     base_ = begin_ / Plan::kKeys * Plan::kKeys;
   }
 

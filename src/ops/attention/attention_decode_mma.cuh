@@ -12,10 +12,10 @@
 namespace ek {
 
 // Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units. The first warp,
-// for whose lengths all others will wait, has no part in it.
-__device__ __forceinline__ void decode_prefetch(const DecodeParams& p) {
+// for whose lengths all others will wait, has no part in it. threads: of a block that come here.
+__device__ __forceinline__ void decode_prefetch(const DecodeParams& p, unsigned threads) {
   if (threadIdx.x < 32) return;
-  const int at = blockIdx.x * (blockDim.x - 32) + threadIdx.x - 32;
+  const int at = blockIdx.x * (threads - 32) + threadIdx.x - 32;
   if (p.table_lines > 0 && at < p.table_lines * p.c.batch) {
     const int b = p.c.batch == 1 ? 0 : at / p.table_lines;
     prefetch_l2(p.c.seqs.page_table + b * p.c.seqs.table_stride + (at - b * p.table_lines) * 32);
@@ -35,6 +35,25 @@ __device__ __forceinline__ AttentionSplitOf<typename Plan::I> decode_split(const
           Plan::kLoadWarps > 0 ? static_cast<I>(p.split.lines) : 1};
 }
 
+// The keys that any query of a sequence with so many sees.
+template <class I>
+__device__ __forceinline__ KeyRangeOf<I> decode_keys(const DecodeParams& p, Index<I> kv_len, Index<I> prefix) {
+  const I q_len = static_cast<I>(p.c.seqs.q_len);
+  return visible<I>(p.c.mask, 0, q_len - 1, q_len, kv_len, prefix);
+}
+
+// Units of every stretch. total, longest: of all sequences.
+template <class Plan>
+__device__ __forceinline__ typename Plan::I decode_share(const DecodeParams& p,
+                                                         const AttentionSplitOf<typename Plan::I>& split,
+                                                         typename Plan::I total, typename Plan::I longest) {
+  using I = typename Plan::I;
+  if constexpr (Plan::kLoadWarps == 0) return split_share(split, total);
+  // split_share without a division
+  const I share = static_cast<I>(p.workers.divide(static_cast<uint32_t>(total) + p.workers.divisor - 1));
+  return split_whole(split, max(share, split.least), total, static_cast<I>(p.c.batch), longest);
+}
+
 // Lengths to units, for all sequences of the launch: every block finds the same.
 template <class Plan>
 __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const DecodeSmem<Plan>& s) {
@@ -43,8 +62,7 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
   const Sequences& seqs = p.c.seqs;
   const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
   for (int b = threadIdx.x; b < batch; b += blockDim.x) {
-    const I q_len = static_cast<I>(seqs.q_len), kv_len = static_cast<I>(seqs.kv_count(b));
-    const KeyRangeOf<I> keys = visible<I>(p.c.mask, 0, q_len - 1, q_len, kv_len, static_cast<I>(seqs.prefix(b)));
+    const KeyRangeOf<I> keys = decode_keys<I>(p, static_cast<I>(seqs.kv_count(b)), static_cast<I>(seqs.prefix(b)));
     s.sequences[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
     s.first[b + 1] = split_units(split, split_tiles(split, keys));
   }
@@ -76,7 +94,10 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
       if (lane == 0) s.notes->longest = longest;
     }
   }
-  __syncthreads();
+  if constexpr (Plan::kAlone)
+    warps_sync(kDecodeAll, static_cast<int>(blockDim.x));  // where warps may arrive that do not wait
+  else
+    __syncthreads();
 }
 
 // A block's stretch of the units.
@@ -87,13 +108,7 @@ __device__ __forceinline__ DecodeBlock<typename Plan::I> decode_stretch(const De
   const AttentionSplitOf<I> split = decode_split<Plan>(p);
   const int batch = static_cast<int>(p.c.batch);
   const I total = s.first[batch];
-  I share = 0;
-  if constexpr (Plan::kLoadWarps > 0) {  // split_share without a division
-    share = max(static_cast<I>(p.workers.divide(static_cast<uint32_t>(total) + p.workers.divisor - 1)), split.least);
-    share = split_whole(split, share, total, batch, I{s.notes->longest});
-  } else {
-    share = split_share(split, total);
-  }
+  const I share = decode_share<Plan>(p, split, total, Plan::kLoadWarps > 0 ? I{s.notes->longest} : 0);
   const I begin = split_begin(split, share, static_cast<I>(blockIdx.x));
   return {split, batch, s.first, s.sequences, share, begin, begin + share < total ? begin + share : total};
 }

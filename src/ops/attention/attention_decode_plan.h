@@ -43,6 +43,7 @@ struct DecodePlan {
   static constexpr int kLoadWarps = 0;           // of a block, that only load
   static constexpr int kCopyRows = kKeys;        // of a warp, at a time
   static constexpr int kMostCluster = 1;         // blocks
+  static constexpr bool kAlone = false;          // as in DecodePlan90
   static constexpr int kStatesAtOnce = 8;        // on the way, in a merge
 
   // Shared memory of a block, and of each of its groups of kSlices warps.

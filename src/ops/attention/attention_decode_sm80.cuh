@@ -71,7 +71,7 @@ __device__ __forceinline__ void decode_block(const DecodeParams& p, char* smem) 
 template <class Plan>
 __global__ void __launch_bounds__(Plan::kWarps * 32, 1) decode_mma(const __grid_constant__ DecodeParams p) {
   extern __shared__ __align__(128) char smem[];
-  decode_prefetch(p);
+  decode_prefetch(p, blockDim.x);
   pdl_wait();
   pdl_launch();
   if constexpr (kHasAsyncCopy) decode_block<Plan>(p, smem);

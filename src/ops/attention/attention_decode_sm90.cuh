@@ -10,6 +10,7 @@
 #pragma once
 
 #include "cuda/tensor_map.h"
+#include "cuda/wgmma.cuh"
 #include "ops/attention/attention_decode_launch.cuh"
 #include "ops/attention/attention_decode_mma.cuh"
 #include "ops/attention/attention_decode_sm90.h"
@@ -62,6 +63,17 @@ class DecodeProducer {
   __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps, const DecodeRing<Plan>& ring)
       : p_(p), maps_(maps), ring_(ring) {}
 
+  // The ring's barriers, by the first of the loading threads.
+  __device__ __forceinline__ void make_barriers() {
+    if (threadIdx.x != Plan::kWarps * 32) return;
+    for (int i = 0; i < Plan::kStages; ++i) {
+      mbarrier_init(&ring_.full[i], 32 * maps_.loaders);
+      mbarrier_init(&ring_.empty[i], Plan::kWarps * 32);
+    }
+    mbarrier_init(ring_.arrived, 1);
+    mbarrier_fence();
+    if (maps_.boxes) tma_prefetch_map(&maps_.k), tma_prefetch_map(&maps_.v);
+  }
   // What needs no lengths: they are on their way meanwhile.
   __device__ __forceinline__ void prepare() {
     warp_ = warp_index() - Plan::kWarps;
@@ -262,13 +274,21 @@ class DecodeConsumer {
   uint32_t parity_ = 0;
 };
 
+// A block among all that its item may have, whatever lengths are.
+struct DecodeSeat {
+  int item, rank, sequence;
+  __device__ __forceinline__ explicit DecodeSeat(const DecodeParams& p)
+      : item(static_cast<int>(p.parts.divide(blockIdx.x))),
+        rank(static_cast<int>(blockIdx.x) - item * static_cast<int>(p.parts.divisor)),
+        sequence(static_cast<int>(p.heads.divide(item))) {}
+};
+
 // The part of this block in its cluster's item, in place of a stretch. Short items are left to fewer clusters.
 template <class I>
-__device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams& p, DecodeBlock<I>& block,
-                                                             DecodeNotes& notes) {
+__device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams& p, const DecodeSeat& seat, int tiles,
+                                                             DecodeBlock<I>& block, DecodeNotes& notes) {
   const int all = static_cast<int>(p.parts.divisor), cluster = static_cast<int>(p.cluster.divisor);
-  const int item = static_cast<int>(p.parts.divide(blockIdx.x)), rank = static_cast<int>(blockIdx.x) - item * all;
-  const int sequence = static_cast<int>(p.heads.divide(item)), tiles = block.tiles(sequence);
+  const int item = seat.item, rank = seat.rank, sequence = seat.sequence;
   // Divisions by numbers that only the device knows are for short items.
   const bool full = tiles >= block.split.least * all;
   notes.teams = full ? p.teams : min(p.teams, split_teams(block.split, cluster, tiles));
@@ -280,6 +300,39 @@ __device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams&
   block.begin = 0, block.end = rank < parts ? piece.units : 0;
   return piece;
 }
+
+// The same for a loading warp, by itself, from the lengths of up to 32 sequences: it does not wait until the first warp has left
+// them in shared memory. While they are on their way, what else the producer needs. False: there are more, or items are not
+// joined.
+template <class Plan>
+__device__ __forceinline__ bool decode_joined_alone(const DecodeParams& p, DecodeProducer<Plan>& producer,
+                                                    DecodeBlock<typename Plan::I>& block,
+                                                    AttentionPieceOf<typename Plan::I>& piece, DecodeNotes& notes) {
+  using I = typename Plan::I;
+  const Sequences& seqs = p.c.seqs;
+  const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
+  int kv_len = 0, prefix = 0;
+  if (lane < batch && seqs.kv_len) kv_len = seqs.kv_len[lane];
+  if (lane < batch && seqs.prefix_len) prefix = seqs.prefix_len[lane];
+  producer.make_barriers();
+  __syncwarp();
+  producer.prepare();
+  if (p.cluster.divisor == 1 || batch > 32) return false;
+  const DecodeSeat seat(p);
+  block.split = decode_split<Plan>(p), block.batch = batch;
+  KeyRangeOf<I> keys = {0, 0};
+  if (lane < batch)
+    keys = decode_keys<I>(p, static_cast<I>(seqs.kv_len ? seqs.kv_clamped(kv_len) : seqs.page_size), prefix);
+  const I tiles = split_tiles(block.split, keys), units = split_units(block.split, tiles);
+  const I longest = __reduce_max_sync(0xffffffffu, units);
+  block.share = decode_share<Plan>(p, block.split, __reduce_add_sync(0xffffffffu, units), longest);
+  if (!split_joins<I>(block.split, block.share, static_cast<int>(p.parts.divisor), longest)) return false;
+  block.alone = true;
+  block.own = {__shfl_sync(0xffffffffu, keys.begin, seat.sequence), __shfl_sync(0xffffffffu, keys.end, seat.sequence)};
+  piece = decode_joined(p, seat, __shfl_sync(0xffffffffu, tiles, seat.sequence), block, notes);
+  return true;
+}
+
 // At the cluster's barrier for warps that send no states: all of a cluster have to come, and they have done with the ring.
 __device__ __forceinline__ void decode_pass_join() {
   __syncwarp();
@@ -324,14 +377,26 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
   const DecodeRing<Plan> ring(smem);
   s.arrived = ring.arrived;
   DecodeProducer<Plan> producer(p, maps, ring);
-  if (warp >= Plan::kWarps) producer.prepare();
-  decode_schedule<Plan>(p, s);
-  DecodeBlock<I> block = decode_stretch<Plan>(p, s);
+  DecodeBlock<I> block;
   AttentionPieceOf<I> piece;
   DecodeNotes notes = {};
-  const bool joins = p.cluster.divisor > 1 &&
-                     split_joins<I>(block.split, block.share, static_cast<int>(p.parts.divisor), s.notes->longest);
-  if (joins) piece = decode_joined(p, block, notes);
+  if (!Plan::kAlone && warp >= Plan::kWarps) producer.prepare();
+  const bool alone =
+      Plan::kAlone && warp >= Plan::kWarps && decode_joined_alone<Plan>(p, producer, block, piece, notes);
+  if (alone) {
+    barrier_arrive(kDecodeAll, static_cast<int>(blockDim.x));  // the ring's barriers are there
+    if (maps.loaders > 1) warps_sync(kDecodeLoaders, 64);
+  } else {
+    decode_schedule<Plan>(p, s);
+    block = decode_stretch<Plan>(p, s);
+  }
+  const bool joins =
+      alone || (p.cluster.divisor > 1 &&
+                split_joins<I>(block.split, block.share, static_cast<int>(p.parts.divisor), s.notes->longest));
+  if (joins && !alone) {
+    const DecodeSeat seat(p);
+    piece = decode_joined(p, seat, block.tiles(seat.sequence), block, notes);
+  }
   if (block.begin >= block.end) {
     if (notes.blocks > 0) decode_pass_join();
   } else {
@@ -347,16 +412,12 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
     attention_decode_sm90(const __grid_constant__ DecodeParams p, const __grid_constant__ DecodeMaps maps) {
   extern __shared__ __align__(1024) char decode_sm90_smem[];  // the turns of boxes repeat every 1024 bytes
   if constexpr (kDecodeSm90) {
-    decode_prefetch(p);
-    if (threadIdx.x == Plan::kWarps * 32) {  // seen by all after decode_schedule's barrier
+    if constexpr (Plan::kAlone) {
+      if (threadIdx.x < Plan::kWarps * 32) decode_prefetch(p, Plan::kWarps * 32);
+    } else {
+      decode_prefetch(p, blockDim.x);
       const DecodeRing<Plan> ring(decode_sm90_smem);
-      for (int i = 0; i < Plan::kStages; ++i) {
-        mbarrier_init(&ring.full[i], 32 * maps.loaders);
-        mbarrier_init(&ring.empty[i], Plan::kWarps * 32);
-      }
-      mbarrier_init(ring.arrived, 1);
-      mbarrier_fence();
-      if (maps.boxes) tma_prefetch_map(&maps.k), tma_prefetch_map(&maps.v);
+      DecodeProducer<Plan>(p, maps, ring).make_barriers();  // seen by all after decode_schedule's barrier
     }
     pdl_wait();
     if (!p.late) pdl_launch();

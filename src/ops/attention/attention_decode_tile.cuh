@@ -15,7 +15,9 @@
 
 namespace ek {
 
-constexpr int kDecodeGroup = 2;  // named barriers: among the warps of a group, one for each
+constexpr int kDecodeGroup = 2;     // named barriers: among the warps of a group, one for each
+constexpr int kDecodeAll = 14;      // of all threads, when units are known
+constexpr int kDecodeLoaders = 15;  // between two warps that load
 
 // What masks and scores need of a row.
 struct DecodeRow {

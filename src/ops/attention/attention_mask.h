@@ -89,9 +89,9 @@ struct Sequences {
   EK_RULE int64_t kv_count(int64_t b) const {
     if (cu_kv) return cu_kv[b + 1] - cu_kv[b];
     if (!kv_len) return page_size;
-    const int64_t n = kv_len[b];
-    return n < 0 ? 0 : n < max_kv ? n : max_kv;
+    return kv_clamped(kv_len[b]);
   }
+  EK_RULE int64_t kv_clamped(int64_t n) const { return n < 0 ? 0 : n < max_kv ? n : max_kv; }
   EK_RULE int64_t prefix(int64_t b) const { return prefix_len ? prefix_len[b] : 0; }
 
   // Page and slot of token t of sequence b.

@@ -57,6 +57,7 @@ SPEC = AttentionSpec(
         replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1), replayed(paged, 2, 4500, (4, 4), ("lse",), page_size=1),
         replayed(shared, 3, 6500, (2, 2), ("lse",), page_size=64), replayed(shared, 4, 900, (8, 2), ("lse",), dim=128),
         replayed(shared, 4, 900, (8, 2), ("lse",), dim=256), replayed(shared, 4, 900, (8, 2), ("lse",), dim=512),
+        replayed(shared, 40, 300, (4, 1), ("lse",), dim=512),
     ],
 )  # fmt: skip
 
