@@ -336,21 +336,21 @@ loader = importlib.machinery.SourceFileLoader("gpu_check", sys.argv[1])
 module = importlib.util.module_from_spec(importlib.util.spec_from_loader("gpu_check", loader))
 loader.exec_module(module)
 signal.signal(signal.SIGTERM, module.stop)
-module.run_beside([["bash", "-c", f"echo $$ > {sys.argv[2]}; exec sleep 60"]] * 100, {})
+module.run_beside([["bash", "-c", f"> {sys.argv[2]}/$$; exec sleep 60"]] * 100, {})
 """
 
 
 def test_what_runs_ends_with_gpu_check(tmp_path):
     """Or it would go on beside whatever is timed next."""
-    pid = tmp_path / "pid"
-    process = subprocess.Popen([sys.executable, "-c", STOPPED, str(ROOT / "tools/gpu-check"), str(pid)], cwd=ROOT)
-    while not (pid.exists() and pid.read_text()):
+    process = subprocess.Popen([sys.executable, "-c", STOPPED, str(ROOT / "tools/gpu-check"), str(tmp_path)], cwd=ROOT)
+    while not list(tmp_path.iterdir()):  # a file for each, named by its number
         assert process.poll() is None
         time.sleep(0.02)
     process.terminate()
     assert process.wait(timeout=20) == 128 + signal.SIGTERM
-    with pytest.raises(ProcessLookupError):
-        os.killpg(int(pid.read_text()), 0)
+    for started in tmp_path.iterdir():
+        with pytest.raises(ProcessLookupError):
+            os.killpg(int(started.name), 0)
 
 
 def test_what_is_not_there_is_not_run(gpu_check, monkeypatch, tmp_path):
