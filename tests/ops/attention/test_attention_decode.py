@@ -28,6 +28,12 @@ def shared(q_len, kv_len, batch, page_size):
     return (), {**own, "pages": 2 * own["max_pages"]}, given
 
 
+def common(q_len, kv_len, batch, page_size):
+    """Pages for one sequence, which all have."""
+    _, own, given = paged(q_len, kv_len, batch, page_size)
+    return (), {**own, "pages": own["max_pages"]}, given
+
+
 def generic(n, attrs, lead):
     size = 16
     pages = -(-n // size)
@@ -57,7 +63,12 @@ SPEC = AttentionSpec(
         replayed(shared, 4, 2000, (2, 1), ("lse",), page_size=1), replayed(paged, 2, 4500, (4, 4), ("lse",), page_size=1),
         replayed(shared, 3, 6500, (2, 2), ("lse",), page_size=64), replayed(shared, 4, 900, (8, 2), ("lse",), dim=128),
         replayed(shared, 4, 900, (8, 2), ("lse",), dim=256), replayed(shared, 4, 900, (8, 2), ("lse",), dim=512),
-        replayed(shared, 40, 300, (4, 1), ("lse",), dim=512),
+        # Wide heads, whose loading warps read lengths themselves: keys one by one; blocks to spare, on an H200 in ten pairs an item;
+        # 12 rows; 32 sequences, and more than a warp has lanes. Clusters join the items of some replays and not of others.
+        replayed(common, 8, 2400, (2, 1), ("lse",), dim=512, page_size=1),
+        replayed(common, 5, 2500, (1, 1), ("lse",), dim=512, page_size=64),
+        replayed(common, 4, 3000, (24, 2), ("lse",), dim=256, page_size=64),
+        replayed(common, 32, 900, (2, 1), ("lse",), dim=512), replayed(common, 33, 900, (2, 1), ("lse",), dim=512),
     ],
 )  # fmt: skip
 
