@@ -24,8 +24,8 @@ struct DecodeBlock {
   const I* first;                   // [batch + 1], shared memory: units before each sequence
   const DecodeSequence* sequences;  // [batch], shared memory
   I share, begin, end;              // units: of every stretch, and this one
-  bool alone = false;               // this warp has found its only item without the others
-  DecodeSequence own = {0, 0};      // which this is then
+  bool alone = false;           // this warp has found its only item by itself; then there are no first and sequences,
+  DecodeSequence own = {0, 0};  // but this
 
   __device__ __forceinline__ int tiles(int sequence) const {
     return static_cast<int>(split_tiles(split, {sequences[sequence].begin, sequences[sequence].end}));

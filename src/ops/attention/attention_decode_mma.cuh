@@ -11,8 +11,8 @@
 
 namespace ek {
 
-// Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units. The first warp,
-// for whose lengths all others will wait, has no part in it. threads: of a block that come here.
+// Page numbers and queries on their way to L2 while the kernel before this one ends and lengths become units. Warps for whose
+// lengths others wait have no part in it: the first one, and those from `threads` on.
 __device__ __forceinline__ void decode_prefetch(const DecodeParams& p, unsigned threads) {
   if (threadIdx.x < 32) return;
   const int at = blockIdx.x * (threads - 32) + threadIdx.x - 32;
@@ -35,11 +35,12 @@ __device__ __forceinline__ AttentionSplitOf<typename Plan::I> decode_split(const
           Plan::kLoadWarps > 0 ? static_cast<I>(p.split.lines) : 1};
 }
 
-// The keys that any query of a sequence with so many sees.
+// The keys that any query of a sequence with so many sees. A prefix changes nothing of it: the last query sees all that follow the
+// first one's window.
 template <class I>
-__device__ __forceinline__ KeyRangeOf<I> decode_keys(const DecodeParams& p, Index<I> kv_len, Index<I> prefix) {
+__device__ __forceinline__ KeyRangeOf<I> decode_keys(const DecodeParams& p, Index<I> kv_len) {
   const I q_len = static_cast<I>(p.c.seqs.q_len);
-  return visible<I>(p.c.mask, 0, q_len - 1, q_len, kv_len, prefix);
+  return visible<I>(p.c.mask, 0, q_len - 1, q_len, kv_len, 0);
 }
 
 // Units of every stretch. total, longest: of all sequences.
@@ -62,7 +63,7 @@ __device__ __forceinline__ void decode_schedule(const DecodeParams& p, const Dec
   const Sequences& seqs = p.c.seqs;
   const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
   for (int b = threadIdx.x; b < batch; b += blockDim.x) {
-    const KeyRangeOf<I> keys = decode_keys<I>(p, static_cast<I>(seqs.kv_count(b)), static_cast<I>(seqs.prefix(b)));
+    const KeyRangeOf<I> keys = decode_keys<I>(p, static_cast<I>(seqs.kv_count(b)));
     s.sequences[b] = {static_cast<int>(keys.begin), static_cast<int>(keys.end)};
     s.first[b + 1] = split_units(split, split_tiles(split, keys));
   }

@@ -17,8 +17,8 @@
 
 namespace ek {
 
-// Built for the one target that is sent here: other ones of a fat binary have empty kernels.
-#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 900
+// Built for the one target that is sent here, sm_90a: other ones of a fat binary have empty kernels.
+#if defined(__CUDA_ARCH__) && !EK_HAS_WGMMA
 constexpr bool kDecodeSm90 = false;
 #else
 constexpr bool kDecodeSm90 = true;
@@ -63,9 +63,8 @@ class DecodeProducer {
   __device__ __forceinline__ DecodeProducer(const DecodeParams& p, const DecodeMaps& maps, const DecodeRing<Plan>& ring)
       : p_(p), maps_(maps), ring_(ring) {}
 
-  // The ring's barriers, by the first of the loading threads.
+  // The ring's barriers, by one thread.
   __device__ __forceinline__ void make_barriers() {
-    if (threadIdx.x != Plan::kWarps * 32) return;
     for (int i = 0; i < Plan::kStages; ++i) {
       mbarrier_init(&ring_.full[i], 32 * maps_.loaders);
       mbarrier_init(&ring_.empty[i], Plan::kWarps * 32);
@@ -304,25 +303,24 @@ __device__ __forceinline__ AttentionPieceOf<I> decode_joined(const DecodeParams&
 // The same for a loading warp, by itself, from the lengths of up to 32 sequences: it does not wait until the first warp has left
 // them in shared memory. While they are on their way, what else the producer needs. False: there are more, or items are not
 // joined.
+// NOTE: lengths are clamped in 32 bits, as decode_counts allows. To 64 bits ptxas widens them in front of all that follows, and
+// so waits for them there.
 template <class Plan>
-__device__ __forceinline__ bool decode_joined_alone(const DecodeParams& p, DecodeProducer<Plan>& producer,
+__device__ __forceinline__ bool decode_joined_alone(const DecodeParams& p, const DecodeMaps& maps,
+                                                    DecodeProducer<Plan>& producer,
                                                     DecodeBlock<typename Plan::I>& block,
                                                     AttentionPieceOf<typename Plan::I>& piece, DecodeNotes& notes) {
   using I = typename Plan::I;
   const Sequences& seqs = p.c.seqs;
   const int lane = threadIdx.x % 32, batch = static_cast<int>(p.c.batch);
-  int kv_len = 0, prefix = 0;
-  if (lane < batch && seqs.kv_len) kv_len = seqs.kv_len[lane];
-  if (lane < batch && seqs.prefix_len) prefix = seqs.prefix_len[lane];
-  producer.make_barriers();
-  __syncwarp();
+  int kv_len = 0;
+  if (lane < batch) kv_len = seqs.kv_len[lane];
   producer.prepare();
+  warps_sync(kDecodeLoaders, 32 + 32 * maps.loaders);  // the ring's barriers are there
   if (p.cluster.divisor == 1 || batch > 32) return false;
   const DecodeSeat seat(p);
   block.split = decode_split<Plan>(p), block.batch = batch;
-  KeyRangeOf<I> keys = {0, 0};
-  if (lane < batch)
-    keys = decode_keys<I>(p, static_cast<I>(seqs.kv_len ? seqs.kv_clamped(kv_len) : seqs.page_size), prefix);
+  const KeyRangeOf<I> keys = decode_keys<I>(p, min(max(kv_len, 0), static_cast<I>(seqs.max_kv)));
   const I tiles = split_tiles(block.split, keys), units = split_units(block.split, tiles);
   const I longest = __reduce_max_sync(0xffffffffu, units);
   block.share = decode_share<Plan>(p, block.split, __reduce_add_sync(0xffffffffu, units), longest);
@@ -382,10 +380,9 @@ __device__ __forceinline__ void decode_block_sm90(const DecodeParams& p, const D
   DecodeNotes notes = {};
   if (!Plan::kAlone && warp >= Plan::kWarps) producer.prepare();
   const bool alone =
-      Plan::kAlone && warp >= Plan::kWarps && decode_joined_alone<Plan>(p, producer, block, piece, notes);
+      Plan::kAlone && warp >= Plan::kWarps && decode_joined_alone<Plan>(p, maps, producer, block, piece, notes);
   if (alone) {
-    barrier_arrive(kDecodeAll, static_cast<int>(blockDim.x));  // the ring's barriers are there
-    if (maps.loaders > 1) warps_sync(kDecodeLoaders, 64);
+    barrier_arrive(kDecodeAll, static_cast<int>(blockDim.x));
   } else {
     decode_schedule<Plan>(p, s);
     block = decode_stretch<Plan>(p, s);
@@ -412,12 +409,18 @@ __global__ void __launch_bounds__((Plan::kWarps + Plan::kLoadWarps) * 32, Plan::
     attention_decode_sm90(const __grid_constant__ DecodeParams p, const __grid_constant__ DecodeMaps maps) {
   extern __shared__ __align__(1024) char decode_sm90_smem[];  // the turns of boxes repeat every 1024 bytes
   if constexpr (kDecodeSm90) {
-    if constexpr (Plan::kAlone) {
+    const DecodeRing<Plan> ring(decode_sm90_smem);
+    DecodeProducer<Plan> producer(p, maps, ring);
+    if constexpr (Plan::kAlone) {  // by a warp that multiplies: those that load have lengths to read
+      if (threadIdx.x / 32 == 1) {
+        if (threadIdx.x == 32) producer.make_barriers();
+        __syncwarp();
+        barrier_arrive(kDecodeLoaders, 32 + 32 * maps.loaders);
+      }
       if (threadIdx.x < Plan::kWarps * 32) decode_prefetch(p, Plan::kWarps * 32);
     } else {
       decode_prefetch(p, blockDim.x);
-      const DecodeRing<Plan> ring(decode_sm90_smem);
-      DecodeProducer<Plan>(p, maps, ring).make_barriers();  // seen by all after decode_schedule's barrier
+      if (threadIdx.x == Plan::kWarps * 32) producer.make_barriers();  // seen by all after decode_schedule's barrier
     }
     pdl_wait();
     if (!p.late) pdl_launch();

@@ -31,8 +31,8 @@ struct DecodePlan90 {
   // Warps that load, at most: two where that costs no registers; and rows that one copies at a time.
   static constexpr int kLoadWarps = kBlocks <= 2 ? 2 : 1;
   static constexpr int kCopyRows = kKeys / kLoadWarps < 32 ? kKeys / kLoadWarps : 32;
-  // Loading warps of clusters find their keys by themselves, not when the first warp has: 1 % of 67 MB with heads of 512. With
-  // smaller heads it is from 2 % less to 4 % more.
+  // Loading warps of clusters find their keys by themselves, not when the first warp has: 1 % of 67 MB with heads of 512. Where an
+  // SM has several blocks it is from 2 % less to 3 % more.
   static constexpr bool kAlone = kWide;
   static_assert(kCopyRows % kOwn == 0, "rows that are all unseen are not copied: nobody shares them who sees others");
   // Rows that are added up at a time: where four would cost a stage of the ring, two.

@@ -17,7 +17,7 @@ namespace ek {
 
 constexpr int kDecodeGroup = 2;     // named barriers: among the warps of a group, one for each
 constexpr int kDecodeAll = 14;      // of all threads, when units are known
-constexpr int kDecodeLoaders = 15;  // between two warps that load
+constexpr int kDecodeLoaders = 15;  // of warps that load, and of the one that has made the ring's barriers
 
 // What masks and scores need of a row.
 struct DecodeRow {

@@ -241,7 +241,11 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     work_phase ^= q_phase;
     const AttentionWork work = uniform(smem.work[q_phase]);
     if (work.head < 0) break;
-    const auto release_q = [&] { mbarrier_arrive(smem.q_empty); };  // every thread has read its work
+    // Every lane has read its work; Q has been multiplied with the last K.
+    const auto release_q = [&] {
+      __syncwarp();
+      if (lane == 0) mbarrier_arrive(smem.q_empty);
+    };
 
     // What this thread's rows see, and what all rows of the warpgroup see
     const int last_row = work.q_len - 1, wg_row = work.first + wg * 64, first = wg_row + t / 32 * 16 + lane / 4;
@@ -326,6 +330,7 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
       begin_qk();
       end_turn();
       wgmma_wait<0>();
+      if (Tile::kEarly && end - 1 == begin) release_q();
       if (some.end - (end - 1) * Tile::kKeys <= Tile::kKeys / 2) {  // on the diagonal every other warpgroup
         end_qk(end - 1, Half());
         c.template weigh<true, Half>(p.scale_log2);
@@ -340,11 +345,12 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
         begin_pv(block + 1);
         end_turn();
         wgmma_wait<1>();
+        if (Tile::kEarly && block == begin) release_q();
         end_qk(block, Whole());
         end_pv();
         c.template weigh<false, Whole>(p.scale_log2);
       }
-      release_q();
+      if (!Tile::kEarly) release_q();
       begin_pv(begin);
       end_pv();
     } else {
@@ -370,7 +376,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
     mbarrier_init(&smem.work_full[0], 1);
     mbarrier_init(&smem.work_full[1], 1);
     mbarrier_init(smem.q_full, 2);
-    mbarrier_init(smem.q_empty, Tile::kWgs * 128 + 32);  // the consumers, and the producer of V
+    mbarrier_init(smem.q_empty, Tile::kWgs * 4 + 1);  // warps: the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.k_full[i], 1);
       mbarrier_init(&smem.v_full[i], 1);

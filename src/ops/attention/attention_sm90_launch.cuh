@@ -72,6 +72,10 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   return launch(l, attention_sm90<Tile>, grid, p);
 }
 
+// Keys up to which the next piece of work comes early (Tile::kEarly): it ends short ones up to 5 % sooner, up to 8 % in pages.
+// Twice as many cost 1 % more with it where calls are causal, and so do 4096 in all calls.
+constexpr int64_t kAttentionEarly = 2048, kAttentionEarlyMasked = 1024;
+
 // Tiles by the dims of a head; the wider block of keys is for calls without masks.
 template <class T, bool kScores>
 ek_status attention_sm90_run_tile(const AttentionCall& c, const Launch& l) {
@@ -79,8 +83,12 @@ ek_status attention_sm90_run_tile(const AttentionCall& c, const Launch& l) {
   if (c.head_dim <= 64 && c.v_dim <= 64)
     return attention_sm90_launch<AttentionTile<T, 64, 64, 128, 3, true, kScores>>(c, l);
   if (c.head_dim <= 128 && c.v_dim <= 128) {
-    if constexpr (!kScores)
+    if constexpr (!kScores) {
+      const bool early = c.seqs.max_kv <= (masked ? kAttentionEarlyMasked : kAttentionEarly);
+      if (masked && early) return attention_sm90_launch<AttentionTile<T, 128, 128, 128, 2, true, false, true>>(c, l);
+      if (early) return attention_sm90_launch<AttentionTile<T, 128, 128, 176, 2, true, false, true>>(c, l);
       if (!masked) return attention_sm90_launch<AttentionTile<T, 128, 128, 176, 2, true>>(c, l);
+    }
     return attention_sm90_launch<AttentionTile<T, 128, 128, 128, 2, true, kScores>>(c, l);
   }
   if (c.head_dim <= 192 && c.v_dim <= 128)

@@ -11,12 +11,14 @@
 namespace ek {
 
 // kWgs warpgroups of 64 queries each, blocks of kKeys keys. kDim and kVDim: head_dim and v_dim up to these, in 64s.
-template <class T_, int kDim_, int kVDim_, int kKeys_, int kWgs_, bool kTurns_, bool kScores_ = false>
+template <class T_, int kDim_, int kVDim_, int kKeys_, int kWgs_, bool kTurns_, bool kScores_ = false,
+          bool kEarly_ = false>
 struct AttentionTile {
   using T = T_;
   static constexpr int kDim = kDim_, kVDim = kVDim_, kKeys = kKeys_, kWgs = kWgs_;
   static constexpr bool kTurns = kTurns_;    // warpgroups take turns with the matrix units
   static constexpr bool kScores = kScores_;  // softcap and ALiBi: a third of the code, which plain scores do without
+  static constexpr bool kEarly = kEarly_;    // the next piece's K and Q come while this one's last weights are found
   static constexpr int kQueries = 64 * kWgs, kThreads = 128 * (kWgs + 1);
   static constexpr int kQBytes = kQueries * kDim * 2, kKBytes = kKeys * kDim * 2, kVBytes = kKeys * kVDim * 2;
   // Of K and of V. Two do where copies are large and in order; a third hides the latency of pages all over the memory.
@@ -169,11 +171,12 @@ struct AttentionWalk {
   }
 };
 
-// A producer: K or V of a piece of work, block by block from the last one, [keys, kD] each, into the ring.
-template <class Tile, int kD>
+// A producer: K or V of a piece of work, block by block from the last one, [keys, kD] each, into the ring. after_first(): when the
+// first of them is on its way.
+template <class Tile, int kD, class AfterFirst>
 __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, const AttentionWork& work,
                                                const CUtensorMap* map, char* smem, uint64_t* full, uint64_t* empty,
-                                               AttentionRing<Tile>* ring) {
+                                               AttentionRing<Tile>* ring, const AfterFirst& after_first) {
   constexpr int kBytes = Tile::kKeys * kD * 2, kChunk = Tile::kKeys * kSwizzleBytes;
   const int lane = threadIdx.x % 32, kv_head = p.by_group.divide(work.head);
   if (!p.seqs.page_table) {
@@ -187,6 +190,7 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
           tma_load(smem + ring->stage * kBytes + d / 64 * kChunk, map, d, work.slot + block * Tile::kKeys, kv_head,
                    work.page, &full[ring->stage]);
       }
+      if (block == work.end - 1) after_first();
     }
     return;
   }
@@ -217,6 +221,7 @@ __device__ __forceinline__ void attention_load(const AttentionSm90Params& p, con
       for (int d = 0; d < kD; d += 64) tma_load(to + d / 64 * kChunk, map, d, slot, kv_head, page, &full[ring->stage]);
     }
     __syncwarp();
+    if (block == work.end - 1) after_first();
   }
 }
 
@@ -235,22 +240,27 @@ __device__ __forceinline__ void attention_produce_qk(const AttentionSm90Params& 
       else
         work->head = -1;
     }
-    // Who wrote it arrives for it, beside the lane that copies: the two may not be the same.
     if (lane == 0) mbarrier_arrive(&smem.work_full[q_phase]);
-    mbarrier_wait(smem.q_empty, q_phase ^ 1);
-    if (lane == 0) mbarrier_arrive(smem.q_full);
-    __syncwarp();
     const bool any = more && work->begin < work->end;
-    if (elect_one()) {
-      mbarrier_expect(smem.q_full, any ? Tile::kQBytes : 0);
-      if (any)
+    const auto load_q = [&] {
+      mbarrier_wait(smem.q_empty, q_phase ^ 1);
+      // Who wrote the work arrives for it, beside the lane that copies: the two may not be the same.
+      if (lane == 0) mbarrier_arrive(smem.q_full);
+      __syncwarp();
+      if (elect_one()) {
+        mbarrier_expect(smem.q_full, any ? Tile::kQBytes : 0);
+        if (any)
 #pragma unroll
-        for (int d = 0; d < Tile::kDim; d += 64)
-          tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work->token + work->first, work->head,
-                   work->sequence, smem.q_full);
-    }
+          for (int d = 0; d < Tile::kDim; d += 64)
+            tma_load(smem.q + d / 64 * Tile::kQueries * kSwizzleBytes, &p.q, d, work->token + work->first, work->head,
+                     work->sequence, smem.q_full);
+      }
+    };
+    if (!Tile::kEarly || !any) load_q();
     if (!more) break;
-    attention_load<Tile, Tile::kDim>(p, *work, &p.k, smem.k, smem.k_full, smem.k_empty, &ring);
+    attention_load<Tile, Tile::kDim>(p, *work, &p.k, smem.k, smem.k_full, smem.k_empty, &ring, [&] {
+      if constexpr (Tile::kEarly) load_q();
+    });
     more = walk.find(p, __shfl_sync(~0u, next, 0), smem.work + (q_phase ^ 1));
   }
   // The last block to end leaves the counters zeroed.
@@ -268,8 +278,9 @@ __device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p
     mbarrier_wait(smem.q_full, q_phase);
     const AttentionWork& work = smem.work[q_phase];
     if (work.head < 0) break;
-    attention_load<Tile, Tile::kVDim>(p, work, &p.v, smem.v, smem.v_full, smem.v_empty, &ring);
-    mbarrier_arrive(smem.q_empty);
+    attention_load<Tile, Tile::kVDim>(p, work, &p.v, smem.v, smem.v_full, smem.v_empty, &ring, [] {});
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.q_empty);
   }
 }
 

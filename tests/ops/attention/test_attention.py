@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import dataclasses
 import itertools
 
 import einkorn
 import numpy as np
 import pytest
-from harness import Prepared, Refused, rows
-from harness.attention import AttentionSpec
+from harness import Prepared, Refused, encode, rows
+from harness.attention import GARBAGE, AttentionSpec
 from harness.attention_checks import TILES, check_beside, check_beside_torch, check_same_bits, masks, name_of
 
 SHARDS = 8  # processes of tools/gpu-check
@@ -106,6 +107,50 @@ def test_sequences_alone(device, level):
                 for name, (values, _) in part.results(part.run(device, row, context)).items():
                     same = values.tobytes() == np.ascontiguousarray(want[name][0][-n:]).tobytes()
                     assert same, f"{row}: {name} differs in a batch of {n} from one of 128"
+
+
+def with_room(full, keys):
+    """The same sequences in a cache that has room for so many keys."""
+    dims, inputs = dict(full.case.dims), dict(full.inputs)
+    if "page_table" in inputs:
+        more = -(-keys // dims["page_size"]) - dims["max_pages"]
+        dims["max_pages"] += more
+        inputs["page_table"] = np.pad(inputs["page_table"], ((0, 0), (0, more)), constant_values=GARBAGE)
+    else:
+        more, nan = keys - dims["page_size"], encode(np.float64("nan"), full.dtypes["k"])
+        dims["page_size"] = keys
+        for name in ("k", "v"):
+            inputs[name] = np.pad(inputs[name], ((0, 0), (0, more), (0, 0), (0, 0)), constant_values=nan)
+    return Prepared(SPEC, dataclasses.replace(full.case, dims=tuple(dims.items())), inputs)
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_room_for_longer_sequences(dtypes, device):
+    """By the room that caches have, kernels are chosen whose next piece of work comes early or late; the bits are the same. On
+    a GPU there are more pieces than SMs."""
+    context = einkorn.Context(device, flags=("batch_invariant",))
+    windowed = {"causal": True, "window_left": 150}
+    kinds = [(dense_lengths, {}, 2100), (dense_lengths, {"causal": True}, 1100), (paged_dense_q, windowed, 1100)]
+    taken = set()
+    for i, (mode, attrs, keys) in enumerate(kinds):
+        case = SPEC.make(dtypes, i, mode=mode, q_len=129, kv_len=300, heads=(4, 2) if device == "cpu" else (36, 4), batch=2,
+                         dims=(128, 128), page_size=16, attrs=attrs, extras=("sinks", "lse"))  # fmt: skip
+        drawn = Prepared(SPEC, case)
+        # Not more than there is: a larger cache would have it.
+        lengths = np.clip(drawn.inputs["kv_len"], 0, drawn.values["max_kv"])
+        full = Prepared(SPEC, case, drawn.inputs | {"kv_len": lengths})
+        roomy = with_room(full, keys)
+        for row in [k.name for k in rows.usable("attention", device) if k.batch_invariant]:
+            try:
+                got = full.run(device, row, context)
+            except Refused:
+                continue
+            full.check(got)
+            want = full.results(got)
+            for name, (values, _) in roomy.results(roomy.run(device, row, context)).items():
+                assert values.tobytes() == want[name][0].tobytes(), f"{row}: {name} differs with room, {roomy.case}"
+            taken.add(row)
+    assert taken, "no row took part"
 
 
 def masked(level):
