@@ -467,7 +467,7 @@ ek_status decode_launch_sm90(const AttentionCall& call, const Launch& l) {
   grid.cluster = static_cast<int>(sizes.clusters.blocks);
   for (int64_t b = 0; b < call.batch; b += sizes.slab) {
     DecodeParams p = decode_params(call, sizes, b, l);
-    constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31
+    constexpr int32_t kNoWindow = 1 << 30;  // as good as none, and sums stay below 2^31
     if (p.c.mask.window_left > kNoWindow) p.c.mask.window_left = kNoWindow;
     if (p.c.mask.window_right > kNoWindow) p.c.mask.window_right = kNoWindow;
     const DecodeMaps maps = decode_maps<Plan>(p.c);

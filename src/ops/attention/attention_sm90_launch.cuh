@@ -18,7 +18,7 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
 
   AttentionSm90Params p = {};
   p.seqs = s, p.mask = c.mask;
-  constexpr int32_t kNoWindow = 1 << 29;  // as good as none, and sums stay below 2^31
+  constexpr int32_t kNoWindow = 1 << 30;  // as good as none, and sums stay below 2^31
   if (p.mask.window_left > kNoWindow) p.mask.window_left = kNoWindow;
   if (p.mask.window_right > kNoWindow) p.mask.window_right = kNoWindow;
   p.y = c.y.data, p.y_seq = y.seq, p.y_token = y.token, p.y_head = c.y.stride[c.lead];
@@ -72,8 +72,9 @@ ek_status attention_sm90_launch(const AttentionCall& c, const Launch& l) {
   return launch(l, attention_sm90<Tile>, grid, p);
 }
 
-// Keys up to which the next piece of work comes early (Tile::kEarly): it ends short ones up to 5 % sooner, up to 8 % in pages.
-// Twice as many cost 1 % more with it where calls are causal, and so do 4096 in all calls.
+// Keys of a sequence, as many as there is room for or on average, up to which the next piece of work comes early (Tile::kEarly):
+// it ends short ones up to 5 % sooner, up to 8 % in pages. Twice as many cost 1 % more with it where calls are causal, and so do
+// 4096 in all calls.
 constexpr int64_t kAttentionEarly = 2048, kAttentionEarlyMasked = 1024;
 
 // Tiles by the dims of a head; the wider block of keys is for calls without masks.
