@@ -241,11 +241,9 @@ __device__ __forceinline__ void attention_consume(const AttentionSm90Params& p, 
     work_phase ^= q_phase;
     const AttentionWork work = uniform(smem.work[q_phase]);
     if (work.head < 0) break;
-    // Every lane has read its work; Q has been multiplied with the last K.
-    const auto release_q = [&] {
-      __syncwarp();
-      if (lane == 0) mbarrier_arrive(smem.q_empty);
-    };
+    // By every thread: it has read its work, and Q has been multiplied with the last K. (One for each warp is no faster, and
+    // racecheck does not see what the others have done.)
+    const auto release_q = [&] { mbarrier_arrive(smem.q_empty); };
 
     // What this thread's rows see, and what all rows of the warpgroup see
     const int last_row = work.q_len - 1, wg_row = work.first + wg * 64, first = wg_row + t / 32 * 16 + lane / 4;
@@ -376,7 +374,7 @@ __global__ __launch_bounds__(Tile::kThreads, 1) void attention_sm90(const __grid
     mbarrier_init(&smem.work_full[0], 1);
     mbarrier_init(&smem.work_full[1], 1);
     mbarrier_init(smem.q_full, 2);
-    mbarrier_init(smem.q_empty, Tile::kWgs * 4 + 1);  // warps: the consumers, and the producer of V
+    mbarrier_init(smem.q_empty, Tile::kWgs * 128 + 32);  // the consumers, and the producer of V
     for (int i = 0; i < Tile::kStages; ++i) {
       mbarrier_init(&smem.k_full[i], 1);
       mbarrier_init(&smem.v_full[i], 1);

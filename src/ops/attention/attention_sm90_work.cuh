@@ -279,8 +279,7 @@ __device__ __forceinline__ void attention_produce_v(const AttentionSm90Params& p
     const AttentionWork& work = smem.work[q_phase];
     if (work.head < 0) break;
     attention_load<Tile, Tile::kVDim>(p, work, &p.v, smem.v, smem.v_full, smem.v_empty, &ring, [] {});
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(smem.q_empty);
+    mbarrier_arrive(smem.q_empty);
   }
 }
 

@@ -142,9 +142,13 @@ def test_room_for_longer_sequences(dtypes, device, level):
         (packed, {}), (packed, {"causal": True}),
     ]  # fmt: skip
     promised, taken = [k.name for k in rows.usable("attention", device) if k.batch_invariant], set()
+    if level == "smoke":  # for sanitizers, which are slow
+        promised, kinds = [row for row in promised if row == "attention_sm90"], [kinds[0], kinds[2]]
+        if not promised or dict(dtypes)["T"] == "f32":
+            pytest.skip("no row with kernels for less room and for more")
     for i, (mode, attrs) in enumerate(kinds):
         case = SPEC.make(
-            dtypes, i, mode=mode, q_len=257, kv_len=157 if mode is packed else 300, batch=3, lengths="full", page_size=16,
+            dtypes, i, mode=mode, q_len=129 if level == "smoke" else 257, kv_len=157 if mode is packed else 300, batch=3, lengths="full", page_size=16,
             heads=(4, 2) if device == "cpu" else (36, 4), dims=(128, 128), attrs=attrs, extras=("sinks", "lse"),
         )  # fmt: skip
         full = Prepared(SPEC, case, Prepared(SPEC, case).inputs | lengths[mode is packed])
@@ -158,7 +162,8 @@ def test_room_for_longer_sequences(dtypes, device, level):
             full.check(first)
             want = full.results(first)
             for _ in range(1 if device == "cpu" or level == "smoke" else 5):
-                assert np.array_equal(full.run(device, row, context), first), f"{row}: another result, {case}"
+                again = first if level == "smoke" else full.run(device, row, context)
+                assert np.array_equal(again, first), f"{row}: another result, {case}"
                 after = roomy.run(device, row, context)
                 roomy.check_untouched(after)
                 for name, (values, _) in roomy.results(after).items():
