@@ -210,12 +210,6 @@ constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_byte
   return {};
 }
 
-// The least shared memory of such a block: no more of them fit on an SM. Else, with PDL, some SMs would take a third one of the
-// next call before all of this one have ended, and others would be left with one.
-constexpr int64_t norm_backward_bulk_room(const NormConfig& c, const Device& device) {
-  return (device.smem_per_block + 1024) / (c.blocks_per_sm + 1);
-}
-
 // The dweight pass of the catch-all: how many slices the rows are cut into. Each leaves a partial row behind.
 constexpr int64_t norm_backward_slices(int64_t rows) {
   const int64_t slices = norm_ceil_div(rows, 64);
