@@ -142,6 +142,9 @@ void backward() {
         CHECK(c.stages >= 2 && c.stages <= kNormBulkStages);
         CHECK(c.blocks_per_sm >= 1);
         CHECK(c.blocks_per_sm * (c.rows_per_block * c.stages * 32 * n + 2048) <= device->smem_per_block + 1024);
+        const int64_t room = norm_backward_bulk_room(c, *device) + 1024;
+        CHECK(c.blocks_per_sm * (room + 1024) <= device->smem_per_block + 1024);
+        CHECK((c.blocks_per_sm + 1) * room > device->smem_per_block + 1024);
         // The sums of several rows go where the rows were.
         if (c.rows_per_block > 1) CHECK(n * (16 / bytes) * 4 <= c.stages * 32 * n);
         CHECK(norm_backward_pair_bytes(c, bytes) <= c.rows_per_block * c.stages * 32 * n);

@@ -11,6 +11,7 @@
 #include "cuda/cluster.cuh"
 #include "cuda/pdl.cuh"
 #include "cuda/tma.cuh"
+#include "cuda/traffic.cuh"
 #include "cuda/vec.cuh"
 #include "ops/norm/norm_config.h"
 
@@ -283,6 +284,16 @@ __global__ void __launch_bounds__(1024) group_norm_held(const GroupNormHeldParam
     const uint32_t i = team.begin + threadIdx.x + k * blockDim.x;
     const uint32_t which = p.run.divide(i), at = i - which * p.run.divisor;
     if (i < team.end) held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + which * p.x_run + at * V));
+  }
+  // The unit of some clusters further on, into L2: a line of 128 bytes, or a run that is shorter, for each thread.
+  const uint32_t later = team.unit + kNormAhead;
+  if (team.many && later < p.count) {
+    const uint32_t image = p.per_image.divide(later), step = min(8u, p.run.divisor);
+    const T* next = p.x + image * p.x_image + (later - image * p.per_image.divisor) * p.x_unit;
+    for (uint32_t i = team.begin + threadIdx.x * step; i < team.end; i += blockDim.x * step) {
+      const uint32_t which = p.run.divide(i);
+      prefetch_l2(next + which * p.x_run + (i - which * p.run.divisor) * V);
+    }
   }
   GroupSums sums = {};
 #pragma unroll

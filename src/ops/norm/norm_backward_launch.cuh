@@ -130,8 +130,8 @@ struct NormBackwardKernels {
       const auto p = norm_backward_params<T>(c, partials.dweight, partials.dbias);
       const auto run = [&](auto kernel) {
         Grid grid = blocks.grid(config);
-        grid.smem =
-            static_cast<size_t>(config.rows_per_block) * config.stages * 2 * 16 * p.vectors;  // the sums take less
+        const int64_t stages = int64_t{config.rows_per_block} * config.stages * 2 * 16 * p.vectors;
+        grid.smem = std::max(stages, norm_backward_bulk_room(config, l.device));  // the sums take less
         return launch(l, kernel, grid, p, config.stages, blocks.pairs);
       };
       if (blocks.count > 0) {

@@ -110,6 +110,9 @@ constexpr unsigned norm_stay_blocks(const NormConfig& c, int64_t rows, int proce
 // several, so that one loads its row while another waits for the sums of its own. At 32768 elements a block with 8 vectors in
 // a thread is a fifth faster than a cluster, at 65536 a tenth slower.
 constexpr int kNormClusterFrom = 4096;  // vectors
+// Clusters with whole rows, and those of group_norm's units, ask for what so many clusters further on will load, into L2: as many
+// as begin while memory answers. With twice as many most are slower again (docs/measured-facts/norm.md).
+constexpr uint32_t kNormAhead = 12;
 
 constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormKind kind) {
   if (vectors <= kNormClusterFrom && norm_vec_config(vectors, max_vectors, kind).threads) return {};
@@ -208,6 +211,12 @@ constexpr NormConfig norm_backward_bulk_config(int64_t vectors, int element_byte
     return c.stages >= 2 ? c : NormConfig{};
   }
   return {};
+}
+
+// The least shared memory of such a block: no more than blocks_per_sm fit on an SM. Else, with PDL, some SMs would take one more,
+// of the next call, before all of this one have ended, and others would be left with one less.
+constexpr int64_t norm_backward_bulk_room(const NormConfig& c, const Device& device) {
+  return (device.smem_per_block + 1024) / (c.blocks_per_sm + 1);
 }
 
 // The dweight pass of the catch-all: how many slices the rows are cut into. Each leaves a partial row behind.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include "cuda/pdl.cuh"
+#include "cuda/tma.cuh"
 #include "ops/norm/norm_call.cuh"
 #include "ops/norm/norm_moments.cuh"
 
@@ -169,6 +170,13 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
   };
   if constexpr (kEarly) hold_affine();
+  if constexpr (Team::kCluster && kWhole)
+    if (const uint32_t later = row + kNormAhead; threadIdx.x == 0 && later < p.count) {
+      const uint32_t share = team.rank * blockDim.x * K * V, bytes = blockDim.x * K * 16;
+      bulk_prefetch(p.x + p.template offset<kNormX, kWhole>(later) + share, bytes);
+      if constexpr (Op::kInput != NormInput::kPlain)
+        bulk_prefetch(p.other + p.template offset<kNormOther, kWhole>(later) + share, bytes);
+    }
   // NOTE: here, since it also keeps the compiler, which is short of registers, from putting the last loads after the first sums.
   if constexpr (Team::kCluster) team.meet();
   const auto weight_of = [&](int k, float (&f)[V]) {
