@@ -81,6 +81,18 @@ void forward() {
   // bf16 rows of 262144 elements fit a cluster, for the ops with two inputs too.
   CHECK(norm_cluster_config(262144 / 8, 4, NormKind::kTwoInputs).threads > 0);
 
+  // The row that one asks for is a later one, and what lies between them is not more than begins while memory answers.
+  for (int inputs : {1, 2})
+    for_lengths(8192, [&](int64_t n) {
+      const NormConfig c =
+          norm_vec_config(n, inputs == 1 ? 8 : 4, inputs == 1 ? NormKind::kHeavy : NormKind::kTwoInputs);
+      if (!c.threads) return;
+      const int64_t ahead = norm_ahead(c, n, inputs);
+      CHECK(ahead > 0);
+      CHECK(ahead * n * 16 * inputs <= kNormAheadBytes && (ahead + 1) * n * 16 * inputs > kNormAheadBytes);
+    });
+  CHECK_EQ(norm_ahead(norm_cluster_config(131072 / 8, 8, NormKind::kLight), 131072 / 8, 1), kNormAheadClusters);
+
   // Blocks that stay have several rows each and fit on the SMs together; else there are none.
   for_lengths(8192, [](int64_t n) {
     const NormConfig c = norm_vec_config(n, 8, NormKind::kHeavy);

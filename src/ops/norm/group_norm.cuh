@@ -286,7 +286,7 @@ __global__ void __launch_bounds__(1024) group_norm_held(const GroupNormHeldParam
     if (i < team.end) held[k] = load_vec<uint32_t, 4>(reinterpret_cast<const uint32_t*>(x + which * p.x_run + at * V));
   }
   // The unit of some clusters further on, into L2: a line of 128 bytes, or a run that is shorter, for each thread.
-  const uint32_t later = team.unit + kNormAhead;
+  const uint32_t later = team.unit + kNormAheadClusters;
   if (team.many && later < p.count) {
     const uint32_t image = p.per_image.divide(later), step = min(8u, p.run.divisor);
     const T* next = p.x + image * p.x_image + (later - image * p.per_image.divisor) * p.x_unit;

@@ -72,6 +72,7 @@ struct NormParams {
   int32_t vectors;                   // dim / kVec<T>
   int32_t group;                     // elements of a quantization group; 0: one scale for the row
   int32_t group_shift;               // vec: log2 of the lanes that share a group
+  uint32_t ahead;                    // rows from one to the one that it asks for into L2
   int64_t scale_step;                // from one group's scale to the next
   int64_t dim;
   RowItems<Op::kTensors> rows;
@@ -131,6 +132,7 @@ NormParams<Op> norm_params(const NormCall& c) {
   p.vectors = static_cast<int32_t>(c.dim / kVec<T>);
   p.group = c.group > 0 && c.group < c.dim ? c.group : 0;
   p.group_shift = 0;
+  p.ahead = 0;
   p.scale_step = p.group ? c.scale->stride[c.lead] : 0;
   p.factor = c.mean_of_squares ? 1.f / static_cast<float>(c.dim) : 1.f;
   p.eps = c.eps;

@@ -110,10 +110,6 @@ constexpr unsigned norm_stay_blocks(const NormConfig& c, int64_t rows, int proce
 // several, so that one loads its row while another waits for the sums of its own. At 32768 elements a block with 8 vectors in
 // a thread is a fifth faster than a cluster, at 65536 a tenth slower.
 constexpr int kNormClusterFrom = 4096;  // vectors
-// Clusters with whole rows, and those of group_norm's units, ask for what so many clusters further on will load, into L2: as many
-// as begin while memory answers. With twice as many most are slower again (docs/measured-facts/norm.md).
-constexpr uint32_t kNormAhead = 12;
-
 constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormKind kind) {
   if (vectors <= kNormClusterFrom && norm_vec_config(vectors, max_vectors, kind).threads) return {};
   NormConfig c;
@@ -121,6 +117,17 @@ constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormK
   c.cluster = kMaxCluster;
   c.threads = norm_whole_warps(norm_ceil_div(vectors, c.cluster * c.vectors));
   return c.threads <= 1024 ? c : NormConfig{};
+}
+
+// ---- forward: rows that come next, into L2 -----------------------------------------------------------------------------
+
+// Whole rows, and the units of group_norm, ask for what will be loaded so far behind them: as much as begins while memory
+// answers. With twice as much most are slower again (docs/measured-facts/norm.md).
+constexpr uint32_t kNormAheadClusters = 12;
+constexpr int64_t kNormAheadBytes = 5 << 19;  // of both inputs, where there are two
+
+constexpr uint32_t norm_ahead(const NormConfig& c, int64_t vectors, int inputs) {
+  return c.cluster > 1 ? kNormAheadClusters : static_cast<uint32_t>(kNormAheadBytes / (vectors * 16 * inputs));
 }
 
 // ---- forward: any row, element by element ----------------------------------------------------------------------------

@@ -110,8 +110,9 @@ struct NormKernels {
   static ek_status rows(const NormCall& c, const NormConfig& config, const Launch& l) {
     return with_norm_op<kInput, kCentre, kQuant>(c, [&](auto type) {
       using Op = typename decltype(type)::type;
-      return norm_for_each_slab<Op>(c, [&](const auto& p) {
+      return norm_for_each_slab<Op>(c, [&](auto p) {
         const Grid grid = norm_grid(p.count, config);
+        p.ahead = norm_ahead(config, p.vectors, kPlain ? 1 : 2);
         // Few rows wait for memory, not for room on the SMs; so do small blocks of a light norm, of which three quarters
         // as many still suffice, and sums of two tensors, which wait twice as long. Clusters are slower with it.
         [[maybe_unused]] const bool few = grid.blocks.x <= 2u * l.device.processors;

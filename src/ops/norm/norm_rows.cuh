@@ -170,9 +170,11 @@ __global__ void __launch_bounds__(kNormBlock<Op, K, Team, kEarly>,
     }
   };
   if constexpr (kEarly) hold_affine();
-  if constexpr (Team::kCluster && kWhole)
-    if (const uint32_t later = row + kNormAhead; threadIdx.x == 0 && later < p.count) {
-      const uint32_t share = team.rank * blockDim.x * K * V, bytes = blockDim.x * K * 16;
+  // In blocks light norms are at the speed of copies without it, and those that quantize one input are slower with it.
+  constexpr bool kPrefetches = Team::kCluster || (!Team::kWarp && (Op::kInput == NormInput::kAdd || Op::kCentre));
+  if constexpr (kHasTma && kShape == NormShape::kWhole && kPrefetches)
+    if (const uint32_t later = row + p.ahead; threadIdx.x == 0 && later < p.count) {
+      const int bytes = blockDim.x * K * 16, share = team.thread * K * V;
       bulk_prefetch(p.x + p.template offset<kNormX, kWhole>(later) + share, bytes);
       if constexpr (Op::kInput != NormInput::kPlain)
         bulk_prefetch(p.other + p.template offset<kNormOther, kWhole>(later) + share, bytes);
