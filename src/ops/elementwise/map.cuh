@@ -134,6 +134,12 @@ struct MapItem {
   __device__ __forceinline__ void locate(const RowItems<kIn + kOut>& items, uint32_t item) {
     shift(static_cast<int64_t>(items.locate(item, at)) * V);
   }
+  // The same where all items lie side by side.
+  __device__ __forceinline__ void locate(uint32_t item) {
+#pragma unroll
+    for (int t = 0; t < kIn + kOut; ++t) at[t] = 0;
+    shift(static_cast<int64_t>(item) * V);
+  }
   __device__ __forceinline__ void shift(int64_t column) {
 #pragma unroll
     for (int t = 0; t < kIn + kOut; ++t)
@@ -163,28 +169,35 @@ struct MapItem {
   }
 };
 
-// Items of V elements, U in each thread, a block's items side by side.
-template <class F, class S, class D, bool kPaired, int V, int U>
+// Items of V elements, U in each thread, a block's items side by side. kWhole: whole blocks of one flat range, from which every
+// question about rows and ends folds away.
+template <class F, class S, class D, bool kPaired, int V, int U, bool kWhole>
 __global__ void __launch_bounds__(kMapThreads)
     map_kernel(const __grid_constant__ MapParams<S, D, F::kIn, F::kOut> p, F f) {
   pdl_launch();
   const uint32_t first = blockIdx.x * (U * blockDim.x) + threadIdx.x;
   MapItem<S, D, F::kIn, F::kOut, kPaired, V> item[U];
 #pragma unroll
-  for (int u = 0; u < U; ++u) item[u].locate(p.items, first + u * blockDim.x);
+  for (int u = 0; u < U; ++u) {
+    if constexpr (kWhole) {
+      item[u].locate(first + u * blockDim.x);
+    } else {
+      item[u].locate(p.items, first + u * blockDim.x);
+    }
+  }
 
   pdl_wait();
   f.begin();
   // All loads before the first use
 #pragma unroll
   for (int u = 0; u < U; ++u)
-    if (first + u * blockDim.x < p.items.count) item[u].input.load(p.in, item[u].at);
+    if (kWhole || first + u * blockDim.x < p.items.count) item[u].input.load(p.in, item[u].at);
 #pragma unroll
   for (int u = 0; u < U; ++u)
-    if (first + u * blockDim.x < p.items.count) item[u].compute_and_store(f, p.out);
+    if (kWhole || first + u * blockDim.x < p.items.count) item[u].compute_and_store(f, p.out);
 
   // What a flat range has beyond its last whole vector
-  if (V > 1 && blockIdx.x == 0 && threadIdx.x < p.tail) {
+  if (!kWhole && V > 1 && blockIdx.x == 0 && threadIdx.x < p.tail) {
     MapItem<S, D, F::kIn, F::kOut, kPaired, 1> rest = {};
     rest.shift(static_cast<int64_t>(p.items.count) * V + threadIdx.x);
     rest.input.load(p.in, rest.at);
@@ -219,8 +232,12 @@ ek_status map_launch(const Launch& l, const Streams<F::kIn, F::kOut>& s, const F
         done == per_row ? static_cast<uint32_t>(width % V) : 0;  // not 0 only in a flat range, whose last slab this is
 
     constexpr int kItems = V == 1 ? kMapScalarItems : 1;
-    const unsigned blocks = grid_blocks(items.count, kItems * kMapThreads);
-    return launch(l, map_kernel<F, S, D, kPaired, V, kItems>, {blocks, kMapThreads}, p, f);
+    const unsigned threads = map_threads(items.count / kItems, l.device.processors);
+    const Grid grid = {grid_blocks(items.count, kItems * threads), threads};
+    if constexpr (V > 1)
+      if (items.ndim == 0 && p.tail == 0 && items.count % threads == 0)
+        return launch(l, map_kernel<F, S, D, kPaired, V, kItems, true>, grid, p, f);
+    return launch(l, map_kernel<F, S, D, kPaired, V, kItems, false>, grid, p, f);
   });
 }
 

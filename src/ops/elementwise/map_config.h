@@ -12,6 +12,13 @@ namespace ek {
 // One 16-byte vector of each stream in a thread and plain loads and stores: on an H200 that is the speed of a copy at every
 // size. More vectors in a thread, larger blocks and evict-first accesses were all slower (docs/measured-facts.md).
 constexpr int kMapThreads = 256;
+// Few of them in blocks of half the size, on twice the SMs: what a block has to compute then counts. Many smaller blocks would
+// take longer to start than they run.
+constexpr int kMapFewThreads = 128;
+constexpr int kMapFewBlocks = 3;  // of an SM, at most
+constexpr unsigned map_threads(int64_t wanted, int processors) {
+  return wanted <= int64_t{kMapFewThreads} * kMapFewBlocks * processors ? kMapFewThreads : kMapThreads;
+}
 // Elements of a thread where there are no vectors.
 constexpr int kMapScalarItems = 4;
 
