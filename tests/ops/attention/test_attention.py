@@ -164,8 +164,8 @@ def test_room_for_longer_sequences(dtypes, device, level):
             full.check(first)
             want = full.results(first)
             for _ in range(1 if device == "cpu" or level == "smoke" else 5):
-                again = first if level == "smoke" else full.run(device, row, context)
-                assert np.array_equal(again, first), f"{row}: another result, {case}"
+                if level != "smoke":
+                    assert np.array_equal(full.run(device, row, context), first), f"{row}: another result, {case}"
                 after = roomy.run(device, row, context)
                 roomy.check_untouched(after)
                 for name, (values, _) in roomy.results(after).items():
