@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """How calls are timed: CUDA graphs on a GPU, a clock around loops on the CPU. Variants take turns, round by round."""
 
-import gc
 import statistics
 import subprocess
 import time
@@ -133,8 +132,6 @@ class CudaDevice:
         count = CHAIN if chained else min(max(sets, round(TARGET_US / guess / sets) * sets), 50 * sets)
         repeats = 10 if chained else 1
         failed = []
-        # With what torch.compile leaves behind, every kernel that waits for another began 0.2 us later.
-        gc.collect()
         for variant in variants:
             try:
                 self.capture(variant, count)
@@ -165,21 +162,24 @@ class CudaDevice:
         # Not more: a copy of 1 GB in a graph goes to a copy engine, which is slower than the SMs.
         torch, size = self.torch, 1 << 28
         a, b = (torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda") for _ in range(2))
-        copy, fill = Variant("copy", [lambda: b.copy_(a)]), Variant("fill", [lambda: b.fill_(7)])
-        for variant in (copy, fill):
-            self.capture(variant, 4)
-        for _ in range(15):
-            for variant in (copy, fill):
-                start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-                start.record()
-                variant.graph.replay()
-                stop.record()
-                torch.cuda.synchronize()
-                variant.samples.append(start.elapsed_time(stop) * 1e3 / 4)
-        return {
-            "copy_tb_s": round(2 * size / statistics.median(copy.samples) * 1e-6, 3),
-            "fill_tb_s": round(size / statistics.median(fill.samples) * 1e-6, 3),
+        us = {
+            name: self.median_us(call, 4) for name, call in (("copy", lambda: b.copy_(a)), ("fill", lambda: b.fill_(7)))
         }
+        return {
+            "copy_tb_s": round(2 * size / us["copy"] * 1e-6, 3),
+            "fill_tb_s": round(size / us["fill"] * 1e-6, 3),
+        }
+
+    def median_us(self, call, count):
+        samples = []
+        for _ in self.timed_replays([call], count, 15, samples):
+            pass
+        return statistics.median(samples)
+
+    def dependent_us(self):
+        """[of the least call of torch that waits for another]: what a process has done before can add a fifth to it."""
+        x = self.torch.zeros(32, device="cuda")
+        return [round(self.median_us(lambda: x.add_(1), CHAIN), 3)]
 
     def between_cases(self):
         """Give memory back: where a case's tensors lie must not depend on the cases before it. Raises if a kernel has
@@ -231,6 +231,9 @@ class CpuDevice:
             b[...] = a
             variant.samples.append(time.perf_counter() - start)
         return {"copy_tb_s": round(2 * a.nbytes / statistics.median(variant.samples) * 1e-12, 4)}
+
+    def dependent_us(self):
+        return []
 
     def between_cases(self):
         pass

@@ -64,8 +64,10 @@ def run_section(gpu, results):
     for family, r in results.items():
         c = r["ceilings"]
         ceilings = ", ".join(f"{k.removesuffix('_tb_s')} {v:.2f}" for k, v in c.items())
-        rows.append([family, r["date"], f"`{r['commit']}`", r["driver"], r["cuda"], ceilings])
-    return f"\n## {gpu.upper()}\n\n" + table(["family", "date", "commit", "driver", "CUDA", "ceilings, TB/s"], rows)
+        dependent = " to ".join(f"{us:.2f}" for us in r.get("dependent_us", ()))
+        rows.append([family, r["date"], f"`{r['commit']}`", r["driver"], r["cuda"], ceilings, dependent])
+    head = ["family", "date", "commit", "driver", "CUDA", "ceilings, TB/s", "dependent call, us"]
+    return f"\n## {gpu.upper()}\n\n" + table(head, rows)
 
 
 def bar_section(results):

@@ -168,7 +168,7 @@ def results():
                 entries.append(entry(c, us, f"{c.op.name}_cuda", pdl=pdl, **slower))
         found[family] = {
             "gpu": "h200", "driver": "1", "cuda": "13.0", "date": "2000-01-01", "commit": "abc", "source_hash": "0",
-            "ceilings": {"copy_tb_s": 4.26}, "cases": entries, "host": [],
+            "ceilings": {"copy_tb_s": 4.26}, "dependent_us": [1.1, 1.1], "cases": entries, "host": [],
         }  # fmt: skip
     found["norm"]["host"] = [
         {"op": "rms_norm", "language": "c", "ns": 300, "bare_launch_ns": 2000},
@@ -473,7 +473,7 @@ def test_a_run_on_the_cpu_from_case_to_json(tmp_path):
     assert done.returncode == 0, done.stderr
     data = json.loads((tmp_path / "norm.json").read_text())
     assert list(data) == [
-        "gpu", "driver", "cuda", "date", "commit", "source_hash", "ceilings", "cases", "host",
+        "gpu", "driver", "cuda", "date", "commit", "source_hash", "ceilings", "dependent_us", "cases", "host",
     ]  # fmt: skip
     rows = [e for e in data["cases"] if e["case"] == data["cases"][0]["case"]]
     assert sum(e["selected"] for e in rows) == 1 and all(e["us"] > 0 for e in rows)
