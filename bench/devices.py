@@ -162,13 +162,8 @@ class CudaDevice:
         # Not more: a copy of 1 GB in a graph goes to a copy engine, which is slower than the SMs.
         torch, size = self.torch, 1 << 28
         a, b = (torch.randint(0, 255, (size,), dtype=torch.uint8, device="cuda") for _ in range(2))
-        us = {
-            name: self.median_us(call, 4) for name, call in (("copy", lambda: b.copy_(a)), ("fill", lambda: b.fill_(7)))
-        }
-        return {
-            "copy_tb_s": round(2 * size / us["copy"] * 1e-6, 3),
-            "fill_tb_s": round(size / us["fill"] * 1e-6, 3),
-        }
+        copy, fill = self.median_us(lambda: b.copy_(a), 4), self.median_us(lambda: b.fill_(7), 4)
+        return {"copy_tb_s": round(2 * size / copy * 1e-6, 3), "fill_tb_s": round(size / fill * 1e-6, 3)}
 
     def median_us(self, call, count):
         samples = []
@@ -177,7 +172,7 @@ class CudaDevice:
         return statistics.median(samples)
 
     def dependent_us(self):
-        """[of the least call of torch that waits for another]: what a process has done before can add a fifth to it."""
+        """[of the least call of torch that waits for another]: what a process has done before can add to it."""
         x = self.torch.zeros(32, device="cuda")
         return [round(self.median_us(lambda: x.add_(1), CHAIN), 3)]
 

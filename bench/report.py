@@ -26,7 +26,9 @@ case and PyTorch take turns, and the median of the rounds counts. `TB/s` is the 
 schema's formula) over the time, `of copy` that over a plain device copy measured in the same run. `torch` is what a
 PyTorch user would call, eager; `compiled` is torch.compile of the same, timed for some cases only. Each line shows the
 kernel that the library selects by itself. The JSON files have every kernel that takes the case; those that take more than
-4 times as long as the best and more than 100 us were timed by single calls, or left out.
+4 times as long as the best and more than 100 us were timed by single calls, or left out. `dependent call` is the least
+call of PyTorch that waits for another, before the first case and after the last; in runs that do not have it, kernels
+without PDL, PyTorch's too, began up to 0.35 us late ([why](measured-facts.md#launch-bound)).
 """
 OWN_SECTION = {"gemm": gemm_report.section, "attention": attention_report.section}
 NO_FAMILY = {"checked.json", "attention_timeline.json"}  # what else is beside the results of families
