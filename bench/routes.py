@@ -3,7 +3,7 @@
 """Writes the routing rules of `gemm` and `gemm_epilogue` for a measured GPU from its committed results: for each n x k that
 was timed, ranges of m with the row that was fastest there, and those for a constant b where another one is with PDL. A row
 of our own is kept unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say
-after the next run.
+after the next run. OTHERS are the rules for all other shapes.
 
     bench/routes.py                      rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
     bench/routes.py --also FILE          with the times of an earlier run too (git show <commit>:<file>): what is fastest in
@@ -23,9 +23,20 @@ OUT = {"bf16": "bf16", "bf16_f32": "f32"}  # dtype of a case -> of d
 TABLES = {"h200": "NVIDIA_H200"}
 HEAD = """\
 # Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from
-# timings like those of bench/results/h200/gemm.json, of one run or the mean of two; shapes that are not here are left to
+# timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
+# By trials of 79 shapes that have no case in the bench, 1 to 4096 rows of a each (docs/measured-facts/gemm.md).
+OTHERS_HEAD = "# Any other shape, by ranges.\n"
+OTHERS = (
+    ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
+    *((op, "n=..4096 k=..1024 m=1..16", "sm80_skinny") for op in OPS),
+    *((op, "n=..4096 k=..2048 m=1..8", "sm80_skinny") for op in OPS),
+    *((op, "constant_b=0 n=..4096 k=..2048 m=9..16", "sm80_skinny") for op in OPS),
+    *((op, "constant_b=0 n=..4096 k=..4096 m=1..8", "sm80_skinny") for op in OPS),
+    ("gemm", "constant_b=0 n=..4096 k=..2048 m=65..128", "cublaslt"),
+    ("gemm", "constant_b=0 m=129..1024", "cublaslt"),
+)
 
 
 def plain(entry):
@@ -98,8 +109,10 @@ def main():
     rows, overlapping = routed(times, False), routed(times, True)
     lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
-    path.write_text(HEAD + "\n" + "".join(line + "\n" for line in lines))
-    print(f"{len(lines)} rules in {path.relative_to(ROOT)}")
+    others = [f"{op} T={dtype} {ranges} : {op}_{row}" for op, ranges, row in OTHERS for dtype in ("bf16", "f16")]
+    text = [HEAD, *lines, "", OTHERS_HEAD.rstrip(), *others]
+    path.write_text("".join(line + "\n" for line in text))
+    print(f"{len(lines) + len(others)} rules in {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ namespace ek {
 const BuiltinTable kBuiltinTables[] = {
     {"NVIDIA H200",
      "# Measured routing for the NVIDIA H200: one rule a line, docs/dispatch.md has the format. Written by bench/routes.py from\n"
-     "# timings like those of bench/results/h200/gemm.json, of one run or the mean of two; shapes that are not here are left to\n"
+     "# timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to\n"
      "# the order of the rows and the plans of gemm_config.h.\n"
      "\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=1024 k=2048 m=33..64 : gemm_sm90_swap\n"
@@ -144,7 +144,31 @@ const BuiltinTable kBuiltinTables[] = {
      "gemm_epilogue T=bf16 D=bf16 n=1152 k=4304 m=1094..4374 : gemm_epilogue_sm90\n"
      "gemm_epilogue T=bf16 D=bf16 n=1152 k=4304 m=4739..9477 : gemm_epilogue_sm90\n"
      "gemm_epilogue T=bf16 D=bf16 n=2112 k=7168 m=65..128 : gemm_epilogue_cublaslt\n"
-     "gemm_epilogue T=bf16 D=bf16 n=4096 k=4096 m=1..1 : gemm_epilogue_sm80_skinny\n"},
+     "gemm_epilogue T=bf16 D=bf16 n=4096 k=4096 m=1..1 : gemm_epilogue_sm80_skinny\n"
+     "\n"
+     "# Any other shape, by ranges.\n"
+     "gemm T=bf16 n=..10240 k=..1024 m=1..8 : gemm_sm80_skinny\n"
+     "gemm T=f16 n=..10240 k=..1024 m=1..8 : gemm_sm80_skinny\n"
+     "gemm T=bf16 n=..4096 k=..1024 m=1..16 : gemm_sm80_skinny\n"
+     "gemm T=f16 n=..4096 k=..1024 m=1..16 : gemm_sm80_skinny\n"
+     "gemm_epilogue T=bf16 n=..4096 k=..1024 m=1..16 : gemm_epilogue_sm80_skinny\n"
+     "gemm_epilogue T=f16 n=..4096 k=..1024 m=1..16 : gemm_epilogue_sm80_skinny\n"
+     "gemm T=bf16 n=..4096 k=..2048 m=1..8 : gemm_sm80_skinny\n"
+     "gemm T=f16 n=..4096 k=..2048 m=1..8 : gemm_sm80_skinny\n"
+     "gemm_epilogue T=bf16 n=..4096 k=..2048 m=1..8 : gemm_epilogue_sm80_skinny\n"
+     "gemm_epilogue T=f16 n=..4096 k=..2048 m=1..8 : gemm_epilogue_sm80_skinny\n"
+     "gemm T=bf16 constant_b=0 n=..4096 k=..2048 m=9..16 : gemm_sm80_skinny\n"
+     "gemm T=f16 constant_b=0 n=..4096 k=..2048 m=9..16 : gemm_sm80_skinny\n"
+     "gemm_epilogue T=bf16 constant_b=0 n=..4096 k=..2048 m=9..16 : gemm_epilogue_sm80_skinny\n"
+     "gemm_epilogue T=f16 constant_b=0 n=..4096 k=..2048 m=9..16 : gemm_epilogue_sm80_skinny\n"
+     "gemm T=bf16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_sm80_skinny\n"
+     "gemm T=f16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_sm80_skinny\n"
+     "gemm_epilogue T=bf16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_epilogue_sm80_skinny\n"
+     "gemm_epilogue T=f16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_epilogue_sm80_skinny\n"
+     "gemm T=bf16 constant_b=0 n=..4096 k=..2048 m=65..128 : gemm_cublaslt\n"
+     "gemm T=f16 constant_b=0 n=..4096 k=..2048 m=65..128 : gemm_cublaslt\n"
+     "gemm T=bf16 constant_b=0 m=129..1024 : gemm_cublaslt\n"
+     "gemm T=f16 constant_b=0 m=129..1024 : gemm_cublaslt\n"},
     {nullptr, nullptr},
 };
 

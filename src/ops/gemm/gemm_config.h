@@ -185,21 +185,21 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
 // Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
-constexpr float kGemmFixedCycles = 4500;          // launch, first loads, last stores
-constexpr float kGemmClusterCycles = 850;         // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;    // for an element of a tile, by two warpgroups
-constexpr float kGemmAddCycles = 18 / 128.f;      // the same with bias or c
-constexpr float kGemmActCycles = 32 / 128.f;      // and with an activation
-constexpr float kGemmNarrowStore = 2;             // times that in narrow chunks, where registers are short
-constexpr float kGemmBesideAct = 0.985f;          // long products by turns, beside an activation: the clock falls
-constexpr float kGemmL2BytesPerCycle = 66;        // asked for by one SM while all of them load
-constexpr float kGemmOddLines = 1.75f;            // times as many where rows begin off its lines
-constexpr float kGemmSmBytesPerCycle = 62;        // into one SM, what others asked for included
-constexpr float kGemmEightBytesPerCycle = 68;     // the same in a cluster of eight
-constexpr float kGemmAloneBytesPerCycle = 60.5f;  // and where nothing is shared
-constexpr float kGemmDramBytesPerCycle = 15;      // for each SM
-constexpr float kGemmJoinCycles = 2500;           // of a split: the blocks of a cluster find each other
-constexpr float kGemmJoinBytesPerCycle = 30;
+constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
+constexpr float kGemmClusterCycles = 480;       // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
+constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
+constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
+constexpr float kGemmNarrowStore = 2;           // times that in narrow chunks, where registers are short
+constexpr float kGemmBesideAct = 0.985f;        // long products by turns, beside an activation: the clock falls
+constexpr float kGemmL2BytesPerCycle = 68.5f;   // asked for by one SM while all of them load
+constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
+constexpr float kGemmSmBytesPerCycle = 60;      // into one SM, what others asked for included
+constexpr float kGemmEightBytesPerCycle = 65;   // the same in a cluster of eight
+constexpr float kGemmAloneBytesPerCycle = 66;   // and where nothing is shared
+constexpr float kGemmDramBytesPerCycle = 15;    // for each SM
+constexpr float kGemmJoinCycles = 750;          // of a split: the blocks of a cluster find each other
+constexpr float kGemmJoinBytesPerCycle = 17.5f;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
@@ -257,10 +257,10 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   return plan;
 }
 
-// Clusters of so many blocks that are counted on to run at once: larger ones do not fill the parts of the GPU that they must lie
-// in. One more doubles the time.
+// Clusters of so many blocks that are counted on to run at once. Those of more than two lie in one part of the GPU, of 16 SMs or
+// little more; one part may have fewer. One cluster too many doubles the time: an H200 took 17 of six blocks, 15 of eight.
 constexpr int64_t gemm_clusters_at_once(int64_t processors, int blocks) {
-  return (blocks <= 2 ? processors : processors * 7 / 8) / blocks;
+  return blocks <= 2 ? processors / blocks : (processors / 16 - 1) * (16 / blocks);
 }
 
 // The same with the k of every tile cut into parts for the blocks of a cluster: for few tiles.

@@ -8,6 +8,8 @@
 // other one multiplies.
 #pragma once
 
+#include <type_traits>
+
 #include "cuda/cluster.cuh"
 #include "cuda/pdl.cuh"
 #include "cuda/wgmma.cuh"
@@ -85,7 +87,9 @@ struct GemmSm90Tile {
 };
 
 struct GemmSm90Params {
-  CUtensorMap a, b, c, d;  // c and d: of plain results and of boxes
+  CUtensorMap a, b, c, d;      // c and d: of plain results and of boxes
+  CUtensorMap a_edge, b_edge;  // boxes of the last rows of a and columns of b, where those do not fill one
+  int32_t rows, cols;          // of d; turned: of its transpose
   GemmSchedule schedule;
   GemmOut out;                        // in the caller's rows and columns
   float scale;                        // of plain results: alpha and out_scale
@@ -117,27 +121,45 @@ struct RingAt {
   }
 };
 
-// One operand's part of a stage: kExtent of m or n, 64 of k, in boxes; of kParts of it only this one, for `blocks`. kOnce: no
-// other block asks for it.
+// What a block loads of one operand for each stage: kExtent of m or n, 64 of k; of kParts of it one, for the blocks that share
+// it. Only what lies inside the operand: rows past its end would be filled with zeros at a ninth of the speed of others
+// (docs/measured-facts/gemm.md), and what comes of them is dropped.
 template <int kExtent, bool kTrans, int kParts, bool kOnce>
-__device__ __forceinline__ void gemm_load(char* smem, const CUtensorMap* map, int k, int at, int batch, uint64_t* full,
-                                          uint32_t part, uint16_t blocks) {
-  constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
+struct GemmLoads {
+  static constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
+  static constexpr int kStep = kTrans ? 64 : 8;  // of m or n
   static_assert(kExtent % kParts == 0 && kPart % kBox == 0 && kBox % 8 == 0 && kBox <= 256,
                 "a box is a whole number of the swizzle's 8 rows, and at most 256 of them");
-#pragma unroll
-  for (int i = 0; i < kPart; i += kBox) {
-    const int first = part * kPart + i;
-    char* const to = smem + first * kSwizzleBytes;
-    const int x = kTrans ? at + first : k, y = kTrans ? k : at + first;
-    if constexpr (kParts > 1)
-      tma_load_multicast(to, map, x, y, batch, full, blocks);
-    else if constexpr (kOnce)
-      tma_load(to, map, x, y, batch, full, l2_evict_first());
-    else
-      tma_load(to, map, x, y, batch, full);
+  const CUtensorMap* map = nullptr;
+  uint32_t bytes = 0;  // of all parts
+  int mine = 0;        // of m or n, in this part
+
+  // left: of m or n, from the tile's first on.
+  __device__ __forceinline__ void enter(const CUtensorMap* whole, const CUtensorMap* edge, int left, uint32_t part) {
+    const int inside = max(0, min(left, kExtent));
+    bytes = (inside + kStep - 1) / kStep * kStep * kSwizzleBytes;
+    mine = inside - static_cast<int>(part) * kPart;
+    map = kTrans || mine >= kPart ? whole : edge;
   }
-}
+
+  __device__ __forceinline__ void load(char* smem, int k, int at, int batch, uint64_t* full, uint32_t part,
+                                       uint16_t blocks) const {
+    mbarrier_expect(full, bytes);
+#pragma unroll
+    for (int i = 0; i < kPart; i += kBox) {
+      if (i >= mine) break;
+      const int first = part * kPart + i;
+      char* const to = smem + first * kSwizzleBytes;
+      const int x = kTrans ? at + first : k, y = kTrans ? k : at + first;
+      if constexpr (kParts > 1)
+        tma_load_multicast(to, map, x, y, batch, full, blocks);
+      else if constexpr (kOnce)
+        tma_load(to, map, x, y, batch, full, l2_evict_first());
+      else
+        tma_load(to, map, x, y, batch, full);
+    }
+  }
+};
 
 // Shared memory of a block.
 template <class Tile>
@@ -195,7 +217,9 @@ class GemmProducer {
         at_(p.schedule, more ? first.tile : 0, place),
         ring_(p),
         more_(more),
-        place_(place) {}
+        place_(place) {
+    enter();
+  }
 
   // The first stages: nobody has to be waited for but the kernels ahead of us, and they only for what is not constant.
   __device__ __forceinline__ void fill() {
@@ -221,6 +245,7 @@ class GemmProducer {
       if (!more_) break;
       work_ = Tile::kWhole ? next : gemm_slice(p_.schedule, next, place_.slice);
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
+      enter();
     }
     pdl_launch();  // where the ring took all of it
     // The others of the cluster still report here that they are done with what they got; this one must not end before. And
@@ -245,21 +270,23 @@ class GemmProducer {
     }
   }
 
+  __device__ __forceinline__ void enter() {
+    if constexpr (kRows)
+      loads_.enter(&p_.a, &p_.a_edge, p_.rows - at_.row, place_.col);
+    else
+      loads_.enter(&p_.b, &p_.b_edge, p_.cols - at_.col, place_.row);
+  }
+
   // The i-th k block of the piece.
   __device__ __forceinline__ void load(int i, int stage) {
     const int k = (work_.k_begin + i * work_.k_step) * kTileK;
     char* const to = smem_.ring + stage * Tile::kStageBytes;
     if (!elect_one()) return;
-    if constexpr (kRows) {
-      mbarrier_expect(&smem_.full[stage], Tile::kABytes);
-      gemm_load<Tile::kRows, Tile::kTransA, Tile::Place::kCols, Tile::kFew>(
-          to, &p_.a, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage], place_.col, place_.sharing_a());
-    } else {
-      mbarrier_expect(&smem_.full[stage], Tile::kStageBytes - Tile::kABytes);
-      gemm_load<Tile::kCols, Tile::kTransB, Tile::Place::kRows, false>(to + Tile::kABytes, &p_.b, k, at_.col,
-                                                                       at_.batch * p_.b_batch, &smem_.full[stage],
-                                                                       place_.row, place_.sharing_b());
-    }
+    if constexpr (kRows)
+      loads_.load(to, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage], place_.col, place_.sharing_a());
+    else
+      loads_.load(to + Tile::kABytes, k, at_.col, at_.batch * p_.b_batch, &smem_.full[stage], place_.row,
+                  place_.sharing_b());
   }
 
   const GemmSm90Params& p_;
@@ -270,6 +297,9 @@ class GemmProducer {
   RingAt<Tile> ring_;
   bool more_;
   const typename Tile::Place place_;
+  std::conditional_t<kRows, GemmLoads<Tile::kRows, Tile::kTransA, Tile::Place::kCols, Tile::kFew>,
+                     GemmLoads<Tile::kCols, Tile::kTransB, Tile::Place::kRows, false>>
+      loads_;
   int done_ = 0;  // k blocks of the piece that are on their way
 };
 
