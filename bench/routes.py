@@ -26,7 +26,7 @@ HEAD = """\
 # timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
-# By trials of 79 shapes that have no case in the bench, 1 to 4096 rows of a each (docs/measured-facts/gemm.md).
+# By trials of 80 shapes that have no case in the bench, 1 to 4096 rows of a each (docs/measured-facts/gemm.md).
 OTHERS_HEAD = "# Any other shape, by ranges.\n"
 OTHERS = (
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
