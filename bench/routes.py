@@ -26,7 +26,7 @@ HEAD = """\
 # timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
-# By trials of 80 shapes that have no case in the bench, 1 to 4096 rows of a each (docs/measured-facts/gemm.md).
+# By trials of 80 shapes that have no case in the bench (docs/measured-facts/gemm.md).
 OTHERS_HEAD = "# Any other shape, by ranges.\n"
 OTHERS = (
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
@@ -34,14 +34,14 @@ OTHERS = (
     *((op, "n=..4096 k=..2048 m=1..8", "sm80_skinny") for op in OPS),
     *((op, "constant_b=0 n=..4096 k=..2048 m=9..16", "sm80_skinny") for op in OPS),
     *((op, "constant_b=0 n=..4096 k=..4096 m=1..8", "sm80_skinny") for op in OPS),
-    ("gemm", "constant_b=0 n=..4096 k=..2048 m=65..128", "cublaslt"),
-    ("gemm", "constant_b=0 m=129..1024", "cublaslt"),
 )
 
 
 def plain(entry):
     usual = entry["case"].count(" ") == 0  # the usual layout
-    return entry["op"] in OPS and entry["dtype"] in OUT and not entry["attrs"] and usual
+    dims = entry["dims"]
+    named = entry["model"] or dims["m"] == dims["n"]  # layers and cubes; other cases are there to see what OTHERS do
+    return entry["op"] in OPS and entry["dtype"] in OUT and not entry["attrs"] and usual and named
 
 
 def weights(entry):

@@ -27,7 +27,6 @@ const BuiltinTable kBuiltinTables[] = {
      "gemm T=bf16 D=bf16 constant_b=1 n=10240 k=8192 m=3..32 : gemm_sm90_swap\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=24576 k=1536 m=1..1 : gemm_sm90_swap\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=24576 k=1536 m=9..16 : gemm_sm90_swap\n"
-     "gemm T=bf16 D=bf16 constant_b=1 n=24576 k=1536 m=65..128 : gemm_sm90\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=28672 k=3584 m=1..1 : gemm_gemv\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=28672 k=4096 m=1..1 : gemm_gemv\n"
      "gemm T=bf16 D=bf16 constant_b=1 n=28672 k=4096 m=2..64 : gemm_sm90_swap\n"
@@ -120,7 +119,7 @@ const BuiltinTable kBuiltinTables[] = {
      "gemm T=bf16 D=bf16 n=24576 k=1536 m=1..1 : gemm_sm80_skinny\n"
      "gemm T=bf16 D=bf16 n=24576 k=1536 m=9..16 : gemm_cublaslt\n"
      "gemm T=bf16 D=bf16 n=24576 k=1536 m=33..64 : gemm_sm90_swap\n"
-     "gemm T=bf16 D=bf16 n=24576 k=1536 m=65..128 : gemm_cublaslt\n"
+     "gemm T=bf16 D=bf16 n=24576 k=1536 m=65..128 : gemm_sm90\n"
      "gemm T=bf16 D=bf16 n=24576 k=1536 m=1025..2048 : gemm_sm90\n"
      "gemm T=bf16 D=bf16 n=28672 k=3584 m=1..1 : gemm_sm80_skinny\n"
      "gemm T=bf16 D=bf16 n=28672 k=3584 m=9..16 : gemm_sm90_swap\n"
@@ -164,11 +163,7 @@ const BuiltinTable kBuiltinTables[] = {
      "gemm T=bf16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_sm80_skinny\n"
      "gemm T=f16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_sm80_skinny\n"
      "gemm_epilogue T=bf16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_epilogue_sm80_skinny\n"
-     "gemm_epilogue T=f16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_epilogue_sm80_skinny\n"
-     "gemm T=bf16 constant_b=0 n=..4096 k=..2048 m=65..128 : gemm_cublaslt\n"
-     "gemm T=f16 constant_b=0 n=..4096 k=..2048 m=65..128 : gemm_cublaslt\n"
-     "gemm T=bf16 constant_b=0 m=129..1024 : gemm_cublaslt\n"
-     "gemm T=f16 constant_b=0 m=129..1024 : gemm_cublaslt\n"},
+     "gemm_epilogue T=f16 constant_b=0 n=..4096 k=..4096 m=1..8 : gemm_epilogue_sm80_skinny\n"},
     {nullptr, nullptr},
 };
 

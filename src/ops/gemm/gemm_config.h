@@ -184,7 +184,7 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 // In 32 bits, which the sizes that can be planned fit into: several times faster than in 64.
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
-// Fitted to trials of 57 tiles on 43 shapes (docs/measured-facts.md).
+// Fitted to trials of every tile and cut on 812 products (docs/measured-facts/gemm.md).
 constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 480;       // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
@@ -196,9 +196,11 @@ constexpr float kGemmL2BytesPerCycle = 68.5f;   // asked for by one SM while all
 constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
 constexpr float kGemmSmBytesPerCycle = 60;      // into one SM, what others asked for included
 constexpr float kGemmEightBytesPerCycle = 65;   // the same in a cluster of eight
-constexpr float kGemmAloneBytesPerCycle = 66;   // and where nothing is shared
-constexpr float kGemmDramBytesPerCycle = 15;    // for each SM
-constexpr float kGemmJoinCycles = 750;          // of a split: the blocks of a cluster find each other
+constexpr float kGemmAloneBytesPerCycle = 66;   // and where nothing is shared,
+constexpr float kGemmLongBytesPerCycle = 58;    // with one row of tiles and so many k blocks:
+constexpr int kGemmLong = 128;
+constexpr float kGemmDramBytesPerCycle = 15;  // for each SM
+constexpr float kGemmJoinCycles = 750;        // of a split: the blocks of a cluster find each other
 constexpr float kGemmJoinBytesPerCycle = 17.5f;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
@@ -236,9 +238,9 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
   const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
-  const float into = cluster == 1  ? kGemmAloneBytesPerCycle
-                     : cluster < 4 ? kGemmSmBytesPerCycle
-                                   : kGemmEightBytesPerCycle;
+  const bool is_long = s.rows == 1 && s.k_blocks >= kGemmLong;
+  const float alone = is_long ? kGemmLongBytesPerCycle : kGemmAloneBytesPerCycle;
+  const float into = cluster == 1 ? alone : cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle;
   const float came = 128.f * (t.rows + t.cols) / into;
   const float block = std::max(compute, std::max(asked, came));
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));

@@ -86,10 +86,15 @@ struct GemmSm90Tile {
                 "the plan counts on a larger ring for the sums of a split");
 };
 
+// The last box of an operand: where it begins, and its rows, in whole steps of the swizzle.
+struct GemmEdge {
+  int32_t at, rows;
+};
+
 struct GemmSm90Params {
   CUtensorMap a, b, c, d;      // c and d: of plain results and of boxes
-  CUtensorMap a_edge, b_edge;  // boxes of the last rows of a and columns of b, where those do not fill one
-  int32_t rows, cols;          // of d; turned: of its transpose
+  CUtensorMap a_edge, b_edge;  // the last boxes of a's rows and of b's columns
+  GemmEdge a_last, b_last;     // where those are
   GemmSchedule schedule;
   GemmOut out;                        // in the caller's rows and columns
   float scale;                        // of plain results: alpha and out_scale
@@ -122,35 +127,42 @@ struct RingAt {
 };
 
 // What a block loads of one operand for each stage: kExtent of m or n, 64 of k; of kParts of it one, for the blocks that share
-// it. Only what lies inside the operand: rows past its end would be filled with zeros at a ninth of the speed of others
-// (docs/measured-facts/gemm.md), and what comes of them is dropped.
+// it. Nothing past the operand's end, which the copy engine would fill with zeros at a fifth of its speed
+// (docs/measured-facts/gemm.md): the last box is as high as what is there, and takes the place of those that would lie outside. What
+// comes of rows that were not loaded, or loaded twice, is not stored.
 template <int kExtent, bool kTrans, int kParts, bool kOnce>
 struct GemmLoads {
   static constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
-  static constexpr int kStep = kTrans ? 64 : 8;  // of m or n
   static_assert(kExtent % kParts == 0 && kPart % kBox == 0 && kBox % 8 == 0 && kBox <= 256,
                 "a box is a whole number of the swizzle's 8 rows, and at most 256 of them");
-  const CUtensorMap* map = nullptr;
-  uint32_t bytes = 0;  // of all parts
-  int mine = 0;        // of m or n, in this part
+  const CUtensorMap* map;
+  uint32_t bytes;  // of all parts
+  int at, last;    // of m or n: this part's first, and where the last box begins
 
-  // left: of m or n, from the tile's first on.
-  __device__ __forceinline__ void enter(const CUtensorMap* whole, const CUtensorMap* edge, int left, uint32_t part) {
-    const int inside = max(0, min(left, kExtent));
-    bytes = (inside + kStep - 1) / kStep * kStep * kSwizzleBytes;
-    mine = inside - static_cast<int>(part) * kPart;
-    map = kTrans || mine >= kPart ? whole : edge;
+  // first: that of the tile.
+  __device__ __forceinline__ void enter(const CUtensorMap* whole, const CUtensorMap* edge, const GemmEdge& e, int first,
+                                        uint32_t part) {
+    last = e.at;
+    at = first + static_cast<int>(part) * kPart;
+    if constexpr (kTrans) {
+      map = whole, bytes = kExtent * kSwizzleBytes;
+    } else {
+      at = min(at, last);
+      map = at == last ? edge : whole;
+      int rows = 0;
+#pragma unroll
+      for (int i = 0; i < kParts; ++i) rows += first + i * kPart >= last ? e.rows : kPart;
+      bytes = rows * kSwizzleBytes;
+    }
   }
 
-  __device__ __forceinline__ void load(char* smem, int k, int at, int batch, uint64_t* full, uint32_t part,
+  __device__ __forceinline__ void load(char* smem, int k, int batch, uint64_t* full, uint32_t part,
                                        uint16_t blocks) const {
     mbarrier_expect(full, bytes);
 #pragma unroll
     for (int i = 0; i < kPart; i += kBox) {
-      if (i >= mine) break;
-      const int first = part * kPart + i;
-      char* const to = smem + first * kSwizzleBytes;
-      const int x = kTrans ? at + first : k, y = kTrans ? k : at + first;
+      char* const to = smem + (part * kPart + i) * kSwizzleBytes;
+      const int x = kTrans ? min(at + i, last) : k, y = kTrans ? k : at;
       if constexpr (kParts > 1)
         tma_load_multicast(to, map, x, y, batch, full, blocks);
       else if constexpr (kOnce)
@@ -272,9 +284,9 @@ class GemmProducer {
 
   __device__ __forceinline__ void enter() {
     if constexpr (kRows)
-      loads_.enter(&p_.a, &p_.a_edge, p_.rows - at_.row, place_.col);
+      loads_.enter(&p_.a, &p_.a_edge, p_.a_last, at_.row, place_.col);
     else
-      loads_.enter(&p_.b, &p_.b_edge, p_.cols - at_.col, place_.row);
+      loads_.enter(&p_.b, &p_.b_edge, p_.b_last, at_.col, place_.row);
   }
 
   // The i-th k block of the piece.
@@ -283,10 +295,9 @@ class GemmProducer {
     char* const to = smem_.ring + stage * Tile::kStageBytes;
     if (!elect_one()) return;
     if constexpr (kRows)
-      loads_.load(to, k, at_.row, at_.batch * p_.a_batch, &smem_.full[stage], place_.col, place_.sharing_a());
+      loads_.load(to, k, at_.batch * p_.a_batch, &smem_.full[stage], place_.col, place_.sharing_a());
     else
-      loads_.load(to + Tile::kABytes, k, at_.col, at_.batch * p_.b_batch, &smem_.full[stage], place_.row,
-                  place_.sharing_b());
+      loads_.load(to + Tile::kABytes, k, at_.batch * p_.b_batch, &smem_.full[stage], place_.row, place_.sharing_b());
   }
 
   const GemmSm90Params& p_;

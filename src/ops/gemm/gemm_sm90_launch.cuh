@@ -27,8 +27,17 @@ inline bool gemm_operand_map(const GemmCall& c, const Matrix& x, int64_t extent,
   return make_tensor_map(t, map);
 }
 
-// The box of an operand's last rows, in whole steps of the swizzle; 0 where they fill one like the others.
-inline int gemm_edge(int64_t extent, int box) { return static_cast<int>(gemm_ceil(extent % box, 8) * 8); }
+// An operand's maps: of its boxes and of the last of them.
+inline bool gemm_operand_maps(const GemmCall& c, const Matrix& x, int64_t extent, int64_t along_extent, int64_t along_k,
+                              int box, bool once, CUtensorMap* map, CUtensorMap* edge, GemmEdge* last_out) {
+  if (along_k != 1) box = 64;
+  const int64_t last = (extent - 1) / box * box;
+  *last_out = {static_cast<int32_t>(last), static_cast<int32_t>(gemm_ceil(extent - last, 8) * 8)};
+  if (!gemm_operand_map(c, x, extent, along_extent, along_k, box, once, map)) return false;
+  *edge = *map;
+  return last_out->rows == box || along_k != 1 ||
+         gemm_operand_map(c, x, extent, along_extent, along_k, last_out->rows, once, edge);
+}
 
 template <class Tile>
 ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Launch& l) {
@@ -45,15 +54,10 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 
-  p.rows = static_cast<int32_t>(c.m);
-  p.cols = static_cast<int32_t>(c.n);
   constexpr int kBoxA = Tile::kRows / Tile::Place::kCols;
   constexpr int kBoxB = Tile::kCols / Tile::Place::kRows;
-  const int edge_a = gemm_edge(c.m, kBoxA), edge_b = gemm_edge(c.n, kBoxB);
-  bool ok = gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, kBoxA, Tile::kFew, &p.a) &&
-            gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b);
-  if (edge_a) ok = ok && gemm_operand_map(c, c.a, c.m, c.a.row, c.a.col, edge_a, Tile::kFew, &p.a_edge);
-  if (edge_b) ok = ok && gemm_operand_map(c, c.b, c.n, c.b.col, c.b.row, edge_b, false, &p.b_edge);
+  bool ok = gemm_operand_maps(c, c.a, c.m, c.a.row, c.a.col, kBoxA, Tile::kFew, &p.a, &p.a_edge, &p.a_last) &&
+            gemm_operand_maps(c, c.b, c.n, c.b.col, c.b.row, kBoxB, false, &p.b, &p.b_edge, &p.b_last);
   const auto result_map = [&](const Matrix& x, CUtensorMap* map) {
     return make_tensor_map({x.data, c.out, call.n, call.m, x.batch ? c.batch : 1, x.row, x.batch,
                             Tile::kTurned ? 64 : Tile::kChunkCols, Tile::kTurned ? Tile::kChunkCols : 64},
