@@ -27,7 +27,7 @@ HEAD = """\
 # the order of the rows and the plans of gemm_config.h.
 """
 # By trials of 80 shapes that have no case in the bench (docs/measured-facts/gemm.md).
-OTHERS_HEAD = "# Any other shape, by ranges.\n"
+OTHERS_HEAD = "# Any other shape, by ranges."
 OTHERS = (
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
     *((op, "n=..4096 k=..1024 m=1..16", "sm80_skinny") for op in OPS),
@@ -99,6 +99,12 @@ def rules(rows, overlapping):
             yield f"{op} T=bf16 D={out} n={n} k={k} m={first}..{last} : {row}"
 
 
+def other_rules():
+    for op, conditions, row in OTHERS:
+        for dtype in ("bf16", "f16"):
+            yield f"{op} T={dtype} {conditions} : {op}_{row}"
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
@@ -109,8 +115,8 @@ def main():
     rows, overlapping = routed(times, False), routed(times, True)
     lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
-    others = [f"{op} T={dtype} {ranges} : {op}_{row}" for op, ranges, row in OTHERS for dtype in ("bf16", "f16")]
-    text = [HEAD, *lines, "", OTHERS_HEAD.rstrip(), *others]
+    others = list(other_rules())
+    text = [HEAD, *lines, "", OTHERS_HEAD, *others]
     path.write_text("".join(line + "\n" for line in text))
     print(f"{len(lines) + len(others)} rules in {path.relative_to(ROOT)}")
 

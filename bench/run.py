@@ -253,6 +253,8 @@ class Run:
         from bench import baselines
 
         found = []
+        if "compile" in case.tags and self.compile_left < 0:
+            log("    torch_compile is left out: the time for compiling is spent (--compile-seconds)")
         for name in baselines.names(case.op.name, "compile" in case.tags and self.compile_left > 0):
             start = time.monotonic()
             try:

@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Python example of README.md runs as printed. (tests/abi/install builds the C one.)"""
+"""The Python example of README.md runs as printed, and the tour that ./quickstart takes finds its results right. (tests/abi/install
+builds the C example.)"""
 
 import re
+import runpy
 from pathlib import Path
+
+import einkorn
 
 ROOT = Path(__file__).parent.parent
 
@@ -10,3 +14,12 @@ ROOT = Path(__file__).parent.parent
 def test_python_example():
     (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     exec(compile(block, "README.md", "exec"), {})
+
+
+def test_tour(capsys, monkeypatch):
+    monkeypatch.setattr(
+        einkorn, "devices", lambda devices=einkorn.devices(): devices[:1]
+    )  # the CPU: NumPy is slow enough
+    tour = runpy.run_path(str(ROOT / "examples" / "tour.py"))
+    tour["main"].__globals__["SECONDS"] = 0.0  # one timed call of each op
+    assert tour["main"]() == 0, capsys.readouterr().out

@@ -28,6 +28,15 @@ def test_exports():
     assert exported(einkorn.library_path()) == sorted(expected)
 
 
+def test_every_function_is_tested_with_bad_arguments():
+    """Those of einkorn.h by hand, in C; those of ops follow from the schema (tests/ops/test_errors.py)."""
+    header = (ROOT / "include/einkorn/einkorn.h").read_text()
+    declared = set(re.findall(r"^EK_API\b[^;(]*?\b(ek_\w+)\(", header, re.MULTILINE))
+    assert len(declared) >= 40, "the header is not read as it should be"
+    called = set(re.findall(r"\b(ek_\w+)\(", (ROOT / "tests/abi/test_runtime_errors.c").read_text()))
+    assert declared - called == {"ek_version", "ek_build_info"}, "these two take no arguments"
+
+
 def test_needs_no_driver_and_no_cpp_runtime():
     """What must be on the user's machine: the C library, and nothing of CUDA."""
     readelf = shutil.which("readelf")

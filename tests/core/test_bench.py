@@ -250,11 +250,12 @@ def test_bars_of_gemm(results):
 
 
 def test_routes_of_gemm():
-    """Ranges of m by the fastest row, ours within the noise; with PDL those for a constant b, only where they differ."""
+    """Ranges of m by the fastest row, ours within the noise; with PDL those for a constant b, only where they differ. Shapes of no
+    model are left to the rules for all others."""
 
-    def timed(m, row, us, pdl=False):
+    def timed(m, row, us, pdl=False, model="some"):
         dims = {"m": m, "n": 8, "k": 16}
-        both = {"op": "gemm", "dtype": "bf16", "attrs": {}, "case": f"{m}x8x16"}
+        both = {"op": "gemm", "dtype": "bf16", "attrs": {}, "case": f"{m}x8x16", "model": model}
         return {**both, "dims": dims, "row": row, "us": us, "pdl": pdl}
 
     times = {1: (2.0, 3.0, 2.5, 2.0), 2: (2.0, 3.0, 2.0, 3.0), 64: (1.01, 1.0, 1.0, 2.0), 256: (2.0, 1.0)}
@@ -262,6 +263,7 @@ def test_routes_of_gemm():
     for m, found in times.items():
         for i, us in enumerate(found):
             result["cases"].append(timed(m, ("gemm_a", "gemm_cublaslt")[i % 2], us, i > 1))
+    result["cases"].append(timed(1024, "gemm_a", 1.0, model=""))
     taken = routes.routed(result, False), routes.routed(result, True)
     assert list(routes.rules(*taken)) == [
         "gemm T=bf16 D=bf16 constant_b=1 n=8 k=16 m=1..1 : gemm_cublaslt",
@@ -269,6 +271,13 @@ def test_routes_of_gemm():
         "gemm T=bf16 D=bf16 n=8 k=16 m=33..64 : gemm_a",
         "gemm T=bf16 D=bf16 n=8 k=16 m=129..256 : gemm_cublaslt",
     ]
+
+
+def test_routes_of_other_shapes():
+    """The committed table ends with them."""
+    for name in routes.TABLES.values():
+        lines = (routes.ROOT / "src" / "dispatch" / "tables" / f"{name}.table").read_text().splitlines()
+        assert lines[lines.index(routes.OTHERS_HEAD) + 1 :] == list(routes.other_rules())
 
 
 def test_bars_of_attention(results):
