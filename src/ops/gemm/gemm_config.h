@@ -259,10 +259,11 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   return plan;
 }
 
-// Clusters of so many blocks that are counted on to run at once. Those of more than two lie in one part of the GPU, of 16 SMs or
-// little more; one part may have fewer. One cluster too many doubles the time: an H200 took 17 of six blocks, 15 of eight.
+// Clusters of so many blocks that are counted on to run at once: those that did on an H200, or a few less. One too many doubles
+// the time.
+constexpr int kGemmClusters[kGemmMaxSplit] = {132, 66, 38, 28, 22, 17, 15, 14};
 constexpr int64_t gemm_clusters_at_once(int64_t processors, int blocks) {
-  return blocks <= 2 ? processors / blocks : (processors / 16 - 1) * (16 / blocks);
+  return processors * kGemmClusters[blocks - 1] / kGemmClusters[0];
 }
 
 // The same with the k of every tile cut into parts for the blocks of a cluster: for few tiles.

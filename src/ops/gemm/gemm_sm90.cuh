@@ -127,9 +127,9 @@ struct RingAt {
 };
 
 // What a block loads of one operand for each stage: kExtent of m or n, 64 of k; of kParts of it one, for the blocks that share
-// it. Nothing past the operand's end, which the copy engine would fill with zeros at a fifth of its speed
-// (docs/measured-facts/gemm.md): the last box is as high as what is there, and takes the place of those that would lie outside. What
-// comes of rows that were not loaded, or loaded twice, is not stored.
+// it. kOnce: no other block asks for it. Nothing past the operand's end, which the copy engine would fill with zeros at a fifth
+// of its speed (docs/measured-facts/gemm.md): the last box is as high as what is there, and takes the place of those that would
+// lie outside. What comes of rows that were not loaded, or loaded twice, is not stored.
 template <int kExtent, bool kTrans, int kParts, bool kOnce>
 struct GemmLoads {
   static constexpr int kPart = kExtent / kParts, kBox = kTrans ? 64 : kPart;
@@ -148,7 +148,7 @@ struct GemmLoads {
       map = whole, bytes = kExtent * kSwizzleBytes;
     } else {
       at = min(at, last);
-      map = at == last ? edge : whole;
+      map = at == last && e.rows < kPart ? edge : whole;  // maps are fetched, too: one for all where that can be
       int rows = 0;
 #pragma unroll
       for (int i = 0; i < kParts; ++i) rows += first + i * kPart >= last ? e.rows : kPart;
