@@ -29,8 +29,7 @@ struct GemmTileInfo {
   GemmShare share;
   bool turned;  // computes the transpose, and turns it on the way out: cols of m
   float efficiency;
-  bool every_layout;      // also where a or b is not contiguous along k
-  bool one_wave = false;  // only where no worker has two: for few rows and many bytes of b
+  bool every_layout;  // also where a or b is not contiguous along k
 };
 constexpr GemmTileInfo kGemmTiles[] = {
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.85f, false},
@@ -40,10 +39,9 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x160", 128, 160, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
     {"128x128 ping-pong", 128, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, true},
     {"128x128", 128, 128, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, true},
-    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kB, false, 0.80f, false},
-    {"128x64, one group", 128, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
-    {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
-    {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false},
+    {"128x96", 128, 96, GemmGroups::kRows, GemmShare::kNone, false, 0.80f, false},
+    {"64x64, one group", 64, 64, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
+    {"64x96, one group", 64, 96, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"turned 128x216", 128, 216, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
     {"turned 192x208", 192, 208, GemmGroups::kCols, GemmShare::kA, true, 0.85f, false},
     {"turned 128x160", 128, 160, GemmGroups::kRows, GemmShare::kA, true, 0.80f, false},
@@ -51,8 +49,8 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x256", 128, 256, GemmGroups::kRows, GemmShare::kB, false, 0.89f, true},
     {"128x240", 128, 240, GemmGroups::kRows, GemmShare::kB, false, 0.87f, false},
     {"128x208", 128, 208, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
-    {"64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
-    {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
+    {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, false},
     {"128x176 ping-pong", 128, 176, GemmGroups::kTurns, GemmShare::kB, false, 0.865f, false},
 };
@@ -74,9 +72,18 @@ constexpr bool gemm_boxes_only(const GemmTileInfo& t) {
   return t.rows * t.cols / (t.groups == GemmGroups::kTurns ? 128 : 256) > kGemmMostSums;
 }
 
-// Whose k can be split: both warpgroups have a part of one tile, and the sums of the others fit into the ring.
-constexpr bool gemm_tile_splits(const GemmTileInfo& t) {
-  return t.groups != GemmGroups::kTurns && !t.turned && t.rows * t.cols <= 128 * 128;
+// Whose k can be split: both warpgroups have a part of one tile, in chunks that do not overlap.
+constexpr bool gemm_splits(GemmGroups groups, int rows, int cols) {
+  return groups == GemmGroups::kRows && rows == 128 && cols <= 128 && (cols < 32 || cols % 32 == 0);
+}
+constexpr bool gemm_tile_splits(const GemmTileInfo& t) { return gemm_splits(t.groups, t.rows, t.cols); }
+// Its chunks, of 64 rows by so many columns, are dealt out to the blocks of the cluster: so many to each, and so many bytes of the
+// others' sums of them.
+constexpr int gemm_chunk_cols(int cols) { return cols % 64 == 0 ? 64 : 32; }
+constexpr int gemm_split_chunks(int cols) { return cols < 64 ? 2 : cols / gemm_chunk_cols(cols) * 2; }
+constexpr int gemm_split_each(int cols, int split) { return (gemm_split_chunks(cols) + split - 1) / split; }
+constexpr int gemm_split_bytes(int cols, int split) {
+  return gemm_split_each(cols, split) * (split - 1) * (128 * cols * 4 / gemm_split_chunks(cols));
 }
 
 // The tiles of products with few rows: so many of n, by so many of m, turned.
@@ -185,23 +192,23 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
 // Fitted to trials of every tile and cut on 812 products (docs/measured-facts/gemm.md).
-constexpr float kGemmFixedCycles = 4500;        // launch, first loads, last stores
-constexpr float kGemmClusterCycles = 480;       // until the blocks of a cluster have seen each other
-constexpr float kGemmStoreCycles = 14 / 128.f;  // for an element of a tile, by two warpgroups
-constexpr float kGemmAddCycles = 18 / 128.f;    // the same with bias or c
-constexpr float kGemmActCycles = 32 / 128.f;    // and with an activation
-constexpr float kGemmNarrowStore = 2;           // times that in narrow chunks, where registers are short
-constexpr float kGemmBesideAct = 0.985f;        // long products by turns, beside an activation: the clock falls
-constexpr float kGemmL2BytesPerCycle = 68.5f;   // asked for by one SM while all of them load
-constexpr float kGemmOddLines = 1.75f;          // times as many where rows begin off its lines
-constexpr float kGemmSmBytesPerCycle = 60;      // into one SM, what others asked for included
-constexpr float kGemmEightBytesPerCycle = 65;   // the same in a cluster of eight
-constexpr float kGemmAloneBytesPerCycle = 66;   // and where nothing is shared,
-constexpr float kGemmLongBytesPerCycle = 58;    // with one row of tiles and so many k blocks:
-constexpr int kGemmLong = 128;
-constexpr float kGemmDramBytesPerCycle = 15;  // for each SM
-constexpr float kGemmJoinCycles = 750;        // of a split: the blocks of a cluster find each other
-constexpr float kGemmJoinBytesPerCycle = 17.5f;
+constexpr float kGemmFixedCycles = 4500;            // launch, first loads, last stores
+constexpr float kGemmClusterCycles = 480;           // until the blocks of a cluster have seen each other
+constexpr float kGemmStoreCycles = 14 / 128.f;      // for an element of a tile, by two warpgroups
+constexpr float kGemmAddCycles = 18 / 128.f;        // the same with bias or c
+constexpr float kGemmActCycles = 32 / 128.f;        // and with an activation
+constexpr float kGemmNarrowStore = 2;               // times that in narrow chunks, where registers are short
+constexpr float kGemmBesideAct = 0.985f;            // long products by turns, beside an activation: the clock falls
+constexpr float kGemmL2BytesPerCycle = 71;          // asked for by one SM while all of them load
+constexpr float kGemmOddLines = 1.75f;              // times as many where rows begin off its lines
+constexpr float kGemmAloneBytesPerCycle = 80;       // into one SM,
+constexpr float kGemmSharedBytesPerCycle = 60;      // where some of them come from others,
+constexpr float kGemmEightBytesPerCycle = 65;       // and in a cluster of eight
+constexpr float kGemmSplitL2BytesPerCycle = 50.5f;  // asked for by one SM where neighbours have other parts of k
+constexpr float kGemmDramBytesPerCycle = 17;        // for each SM
+constexpr float kGemmJoinCycles = 540;              // of a split: until the sums are there,
+constexpr float kGemmJoinEachCycles = 435;          // for each block of the cluster,
+constexpr float kGemmJoinBytesPerCycle = 14.8f;
 constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
@@ -211,6 +218,22 @@ constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with mo
 inline float gemm_store_cycles(const GemmCall& c) {
   if (c.act != EK_ACTIVATION_NONE || c.gated) return kGemmActCycles;
   return c.bias || c.c.data || c.out != c.in ? kGemmAddCycles : kGemmStoreCycles;
+}
+
+// Cycles for a k block of a tile, while so many of the SMs have one: those of the matrix units, rows * cols / 32, unless its bytes
+// take longer to come out of L2 or into the SM.
+inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float busy, float l2_bytes) {
+  const int share_rows = gemm_share_rows(t.share), share_cols = gemm_share_cols(t.share);
+  const int cluster = share_rows * share_cols;
+  const float compute = t.rows * t.cols / 32.f / t.efficiency;
+  // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
+  const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
+  const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / l2_bytes;
+  const float into = cluster == 1  ? kGemmAloneBytesPerCycle
+                     : cluster < 4 ? kGemmSharedBytesPerCycle
+                                   : kGemmEightBytesPerCycle;
+  const float came = 128.f * (t.rows + t.cols) / into;
+  return std::max(compute, std::max(asked, came));
 }
 
 // Tiles of one kind for a product of m by n, without a split of k.
@@ -230,19 +253,9 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
-  if (t.one_wave && tiles > room) plan.tile = -1;
 
-  // A k block takes the matrix units rows * cols / 32 cycles, unless its bytes take longer to come out of L2.
-  const float compute = t.rows * t.cols / 32.f / t.efficiency;
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
-  const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
-  const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / kGemmL2BytesPerCycle;
-  const bool is_long = s.rows == 1 && s.k_blocks >= kGemmLong;
-  const float alone = is_long ? kGemmLongBytesPerCycle : kGemmAloneBytesPerCycle;
-  const float into = cluster == 1 ? alone : cluster < 4 ? kGemmSmBytesPerCycle : kGemmEightBytesPerCycle;
-  const float came = 128.f * (t.rows + t.cols) / into;
-  const float block = std::max(compute, std::max(asked, came));
+  const float block = gemm_block_cycles(c, t, busy, kGemmL2BytesPerCycle);
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
   const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;
@@ -275,14 +288,17 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
   const int cluster = gemm_sharing(t.share);
-  const float once = kGemmFixedCycles + gemm_store_cycles(c) * t.rows * t.cols;
-  const float block = (plan.cycles - once) / s.k_blocks;
+  const float store = gemm_store_cycles(c) * t.rows * t.cols;
+  const float busy = static_cast<float>(tiles * cluster) / device.processors;
   for (int split = 2; split * cluster <= kGemmMaxSplit && split <= s.k_blocks / 4 &&
                       tiles <= gemm_clusters_at_once(device.processors, split * cluster);
        ++split) {
-    const int sums = (split - 1) * t.rows * t.cols * 4;  // they end in the ring of one block
-    if (sums > kGemmRingBytes) break;
-    const float cycles = once + kGemmJoinCycles + sums / kGemmJoinBytesPerCycle + block * gemm_ceil(s.k_blocks, split);
+    const int sums = gemm_split_bytes(t.cols, split);  // they end in the ring
+    if (sums > kGemmRingBytes) continue;
+    const float join = kGemmJoinCycles + kGemmJoinEachCycles * split + sums / kGemmJoinBytesPerCycle;
+    const float block = gemm_block_cycles(c, t, busy * split, kGemmSplitL2BytesPerCycle);
+    const float cycles = kGemmFixedCycles + block * gemm_ceil(s.k_blocks, split) + join +
+                         store * gemm_split_each(t.cols, split) / gemm_split_chunks(t.cols);
     if (plan.tile >= 0 && cycles >= plan.cycles) continue;
     plan.tile = tile;
     plan.cycles = cycles;
@@ -313,13 +329,12 @@ inline GemmPlan gemm_sm90_plan(const GemmCall& c, const Device& device) {
 inline GemmPlan gemm_sm90_split_plan(const GemmCall& c, const Device& device) {
   return gemm_best_plan(c, device, gemm_plan_split);
 }
-// Whether that is worth it. An eighth of doubt: in the shapes of models it took longer than foreseen, beside whole tiles. And
-// memory is no faster for it.
+// Whether that is worth it: memory is no faster for it.
 inline bool gemm_sm90_splits(const GemmCall& c, const Device& device) {
   const GemmPlan split = gemm_sm90_split_plan(c, device);
   const float bytes = 2.f * c.batch * (static_cast<float>(c.m) * c.k + static_cast<float>(c.n) * c.k);
   const float loads = kGemmFixedCycles + bytes / (kGemmDramBytesPerCycle * device.processors);
-  return split.tile >= 0 && std::max(split.cycles, loads) <= 0.875f * gemm_sm90_plan(c, device).cycles;
+  return split.tile >= 0 && std::max(split.cycles, loads) < gemm_sm90_plan(c, device).cycles;
 }
 
 // How the result of a product with few rows leaves: those of up to 16 are too small for a box.
@@ -367,7 +382,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
     const int cluster = sharing * split;
     const bool joins = cluster <= 4 || sharing > 1 || (t.cols <= 16 && tiles * cluster * 2 <= processors);
     return cluster <= kGemmMaxSplit && joins && tiles <= gemm_clusters_at_once(processors, cluster) &&
-           k_blocks / split >= 4 && (split - 1) * 128 * t.cols * 4 <= kGemmSwapRingBytes;
+           k_blocks / split >= 4 && gemm_split_bytes(t.cols, split) <= kGemmSwapRingBytes;
   };
   while (fits(s.split + 1)) ++s.split;
   if (s.split > 1 && sharing == 1 && !c.constant_b) plan.stages = kGemmSplitStages;

@@ -43,7 +43,7 @@ struct GemmSm90Tile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
-  static constexpr int kChunkCols = kWgCols % 64 == 0 || (kWgCols > 128 && kWgCols % 32 && !kBoxesOnly) ? 64 : 32;
+  static constexpr int kChunkCols = kWgCols > 128 && kWgCols % 32 && !kBoxesOnly ? 64 : gemm_chunk_cols(kWgCols);
   static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
@@ -73,6 +73,9 @@ struct GemmSm90Tile {
   // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away. Those
   // that overlap stay together, in one half of the rows.
   static constexpr bool kShares = kWhole && !kPlain && kChunks % 2 == 0 && (!kOverlap || kWgRows == 128);
+  // k can be cut for the blocks of a cluster, each of which then ends some of the tile's chunks.
+  static constexpr bool kSplits = gemm_splits(kGroups, kRows, kCols);
+  static_assert(!kSplits || (!kOverlap && 2 * kChunks == gemm_split_chunks(kCols)), "the plan counts on these chunks");
   static constexpr int kStagingBytes = kBuffers * kChunkBytes < kLeastStaging ? kLeastStaging : kBuffers * kChunkBytes;
   static constexpr int kSmemBytes = kFixedBytes + 2 * (kStagingBytes - kLeastStaging) + kStages * kStageBytes;
   // c of a block's last tile: chunks that have no buffer go to the ring, which nobody fills any more.
@@ -102,8 +105,10 @@ struct GemmSm90Params {
   bool shares;                        // a block's last tile is ended by both warpgroups (kShares)
   int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
-  int32_t stages;      // of the ring of tiles with few rows
-  float* partials;     // two tiles of f32 for each block
+  int32_t stages;   // of the ring of tiles with few rows
+  Divider each;     // split: chunks of a tile that a block of the cluster ends
+  int32_t sums;     // split: the first byte behind those, for the sums of other blocks; 0: they take the ring's place
+  float* partials;  // two tiles of f32 for each block
   uint32_t* counters;  // two for each streamed tile and block of a cluster, zero before and after
 };
 
@@ -180,7 +185,7 @@ struct GemmSmem {
   char* staging;      // one for each warpgroup
   uint64_t* full;     // a stage has been filled
   uint64_t* empty;    // all readers of a stage, in all blocks that share it, are done with it
-  uint64_t* room;     // split: the ring of the cluster's first block is free
+  uint64_t* room;     // split: the rings of the other blocks are free, for sums
   uint64_t* arrived;  // split: the sums of the other blocks are in it, for each warpgroup
   uint32_t* told;     // pieces: whether this block is the last, for each warpgroup
   uint64_t* c_full;   // c is in a chunk's place, kChunks for each warpgroup
@@ -421,7 +426,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
       mbarrier_init(&smem.full[i], 2);
       mbarrier_init(&smem.empty[i], (Tile::kPingpong ? 1 : 2) * Tile::Place::kReaders);
     }
-    mbarrier_init(smem.room, 2);
+    mbarrier_init(smem.room, split > 1 ? 2 * (split - 1) : 1);
     mbarrier_init(&smem.arrived[0], 1);
     mbarrier_init(&smem.arrived[1], 1);
     for (int i = 0; i < 2 * Tile::kChunks && !Tile::kPlain; ++i) mbarrier_init(&smem.c_full[i], 1);
@@ -445,6 +450,7 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile> ring(p);
     pdl_wait();
+    if (Tile::kSplits && Tile::kCluster == 1 && split > 1) cluster_wait();  // all blocks have set up their barriers
     // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units. -1: nothing is left, which takes no
     // register that a bool would.
     if (!any) next.tile = -1;

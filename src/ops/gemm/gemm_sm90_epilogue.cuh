@@ -81,6 +81,8 @@ class GemmSm90Epilogue {
       first_ = chunks == GemmChunks::kSecondHalf ? kChunks / 2 : 0;
       last_ = chunks == GemmChunks::kFirstHalf ? kChunks / 2 : kChunks;
     }
+    if constexpr (Tile::kSplits)
+      if (p_.schedule.split > 1) begin_split();
   }
 
   // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
@@ -99,9 +101,9 @@ class GemmSm90Epilogue {
     }
   }
 
-  // Part of a sum over k: true for the one block that gets the whole sum and goes on.
+  // Part of a sum over k: true for a block that gets whole sums and goes on.
   __device__ __forceinline__ bool join(const GemmWork& work, Acc& acc) {
-    if constexpr (!Tile::kPingpong)
+    if constexpr (Tile::kSplits)
       if (p_.schedule.split > 1) return join_split(acc);
     if constexpr (Tile::kFew) return join_pieces(work, acc);
     return true;
@@ -134,6 +136,20 @@ class GemmSm90Epilogue {
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
+    if constexpr (Tile::kSplits && kSome) {
+      if (p_.schedule.split > 1) return store_some(acc);
+      first_ = 0, last_ = kChunks;  // as they are: what follows is faster where the compiler knows
+    }
+    store_some(acc);
+  }
+
+  __device__ __forceinline__ void end() {
+    if ((Tile::kPlain || p_.boxes) && leads()) tma_store_wait_read();
+  }
+
+ private:
+  // From the first of our chunks to the last.
+  __device__ __forceinline__ void store_some(Acc& acc) {
     if constexpr (!Tile::kPlain) {
       if constexpr (Tile::kBoxes)
         if (Tile::kBoxesOnly || p_.boxes) return store_boxes(acc);
@@ -143,11 +159,6 @@ class GemmSm90Epilogue {
     }
   }
 
-  __device__ __forceinline__ void end() {
-    if ((Tile::kPlain || p_.boxes) && leads()) tma_store_wait_read();
-  }
-
- private:
   // A piece: leave it in memory for whoever comes last.
   __device__ __forceinline__ bool join_pieces(const GemmWork& work, Acc& acc) {
     const GemmPieces pieces = gemm_pieces(p_.schedule, work.tile);
@@ -195,38 +206,55 @@ class GemmSm90Epilogue {
     return true;
   }
 
-  // Split: the other blocks of the cluster put their sums into the ring of the first one, which adds them in the order of k.
+  // Split: the chunks of the tile, those of both warpgroups, are dealt out to the blocks of the cluster. Each puts its sums of the
+  // others' chunks into their shared memory, and adds up its own ones: its part of k first, then those of the others in order.
+  static constexpr int kPerChunk = kParts * kCols / 8 / Tile::kChunks;  // vectors
+  static constexpr int kSumBytes = kPerChunk * 128 * 16;                // of a chunk
+  __device__ __forceinline__ void begin_split() {
+    const int each = p_.each.divisor, before = place_.slice * each - wg_ * kChunks;  // the first of ours
+    // The compiler knows that shuffles give all threads of a warp the same; without, the main loop leaves the uniform registers.
+    first_ = warp_uniform(min(max(before, 0), kChunks));
+    last_ = warp_uniform(min(max(before + each, 0), kChunks));
+    if (thread_ == 0) mbarrier_expect(&smem_.arrived[wg_], (last_ - first_) * (p_.schedule.split - 1) * kSumBytes);
+  }
   __device__ __forceinline__ bool join_split(Acc& acc) {
-    constexpr int kBytes = kVectors * 128 * 16;  // of a warpgroup
-    const int split = p_.schedule.split;
-    const auto slot = [&](int slice) {
-      return reinterpret_cast<float4*>(smem_.ring + ((slice - 1) * 2 + wg_) * kBytes) + thread_;
-    };
-    if (Tile::kCluster == 1) cluster_wait();  // the other blocks have set up their barriers
-    if (place_.slice > 0) {
-      mbarrier_wait(smem_.room, 0);
-      float4* to = slot(place_.slice);
+    const int others = p_.schedule.split - 1, slice = place_.slice, each = p_.each.divisor;
+    const uint32_t first_rank = place_.rank() % Tile::kCluster;
+    if (p_.sums == 0) {
+      barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
+      if (thread_ == 0)
+        for (int r = 0; r <= others; ++r)
+          if (r != slice) mbarrier_arrive(smem_.room, r * Tile::kCluster + first_rank);
+      mbarrier_wait(smem_.room, 0);  // the rings of all others are free
+    }
+    float4* const sums = reinterpret_cast<float4*>(smem_.ring + p_.sums) + thread_;
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
+    for (int t = 0; t < kChunks; ++t) {
+      const int chunk = wg_ * kChunks + t, to = warp_uniform(p_.each.divide(chunk));  // whose it is
+      if (to == slice) continue;
+      float4* const at = sums + ((slice - (slice > to)) * each + chunk - to * each) * (kPerChunk * 128);
+#pragma unroll
+      for (int i = 0; i < kPerChunk; ++i) {
+        const int v = t * kPerChunk + i;
         const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        cluster_store_async(to + v * 128, &smem_.arrived[wg_], place_.rank() % Tile::kCluster,
+        cluster_store_async(at + i * 128, &smem_.arrived[wg_], to * Tile::kCluster + first_rank,
                             make_float4(x[0], x[1], x[2], x[3]));
       }
-      return false;
     }
-    barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
-    if (thread_ == 0) {
-      mbarrier_expect(&smem_.arrived[wg_], (split - 1) * kBytes);
-      for (int r = 1; r < split; ++r) mbarrier_arrive(smem_.room, r * Tile::kCluster + place_.rank());
-    }
+    if (!kSome && first_ == last_) return false;
     mbarrier_wait(&smem_.arrived[wg_], 0);
-    for (int r = 1; r < split; ++r) {
-      const float4* from = slot(r);
 #pragma unroll
-      for (int v = 0; v < kVectors; ++v) {
-        float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        const float4 y = from[v * 128];
-        x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
+    for (int t = 0; t < kChunks; ++t) {
+      if (t < first_ || t >= last_) continue;
+      const float4* from = sums + (wg_ * kChunks + t - slice * each) * (kPerChunk * 128);
+      for (int r = 0; r < others; ++r, from += each * (kPerChunk * 128)) {
+#pragma unroll
+        for (int i = 0; i < kPerChunk; ++i) {
+          const int v = t * kPerChunk + i;
+          float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
+          const float4 y = from[i * 128];
+          x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
+        }
       }
     }
     return true;
@@ -263,8 +291,14 @@ class GemmSm90Epilogue {
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
 
-  __device__ __forceinline__ int first() const { return Tile::kShares ? first_ : 0; }
-  __device__ __forceinline__ int last() const { return Tile::kShares ? last_ : kChunks; }
+  static constexpr bool kSome = Tile::kShares || (Tile::kSplits && kChunks > 1);
+  __device__ __forceinline__ int first() const { return kSome ? first_ : 0; }
+  __device__ __forceinline__ int last() const { return kSome ? last_ : kChunks; }
+  // Whether a group of chunks ends with t, and its first. Groups count from the first chunk that is ours.
+  __device__ __forceinline__ bool ends_group(int t) const {
+    return (t - first()) % kGroup == kGroup - 1 || t == last() - 1;
+  }
+  __device__ __forceinline__ int group_of(int t) const { return t - (t - first()) % kGroup; }
   __device__ __forceinline__ int turn_of(int t) const {
     return kBuffers == kChunks || (Tile::kRest > 0 && rest_) ? t : t % kBuffers;
   }
@@ -330,12 +364,13 @@ class GemmSm90Epilogue {
     const int thread = computed_here(thread_);
 #pragma unroll
     for (int t = 0; t < kChunks; ++t) {
+      if (t < first() || t >= last()) continue;
       begin_chunk(t);
 #pragma unroll
       for (int j = 0; j < kChunkCols / 8; j += 2)
         stage_8x8<Tile::kTurned>(smem_address(buffer(t)) + matrices_at(thread, j),
                                  &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2 + j * 4]);
-      if (t % kGroup == kGroup - 1 || t == kChunks - 1) end_group(t / kGroup * kGroup);
+      if (ends_group(t)) end_group(group_of(t));
     }
   }
 
@@ -436,10 +471,9 @@ class GemmSm90Epilogue {
     barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
     const auto of = [&](int t) { return &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2]; };
     const auto end = [&](int t) {  // a chunk is in its buffer
-      if (t % kGroup != kGroup - 1 && t != last() - 1) return;
-      const int group = max(t / kGroup * kGroup, first());
-      end_group(group);
-      if (with_c) ask_next(group);
+      if (!ends_group(t)) return;
+      end_group(group_of(t));
+      if (with_c) ask_next(group_of(t));
     };
     float z[kChunkCols / 2];
     float2 bias[kBiases];
@@ -481,6 +515,7 @@ class GemmSm90Epilogue {
   static constexpr int kSums = kParts * kSumsAcross, kTwice = kSumsAcross * kSumCols - kCols;  // columns in two chunks
   static constexpr int kWide = Tile::kTurned ? 64 : kSumCols, kTall = Tile::kTurned ? kSumCols : 64;
   static constexpr int kPitch = kWide + 4, kThreads = kWide / 8;
+  static_assert(!Tile::kSplits || kSums == Tile::kChunks, "chunks are dealt out");
 
   // The first row and column of chunk t in the caller's z.
   __device__ __forceinline__ int2 sums_at(int t) const {
@@ -529,7 +564,7 @@ class GemmSm90Epilogue {
     float* const staging = reinterpret_cast<float*>(staging_);
     const int line = thread_ / kThreads, eight = thread_ % kThreads * 8;
 #pragma unroll 1
-    for (int t = 0; t < kSums; ++t) {
+    for (int t = Tile::kSplits ? first() : 0; t < (Tile::kSplits ? last() : kSums); ++t) {
       __syncwarp();
       barrier_sync(kStoreBarrier + wg_, 128);  // what was there before has been read
 #pragma unroll
@@ -570,10 +605,10 @@ class GemmSm90Epilogue {
   const int worker_;
   char* const staging_;
   int row_, col_, batch_;
-  int first_ = 0, last_;  // chunks that this warpgroup stores, where tiles are shared
-  bool whole_, asked_;    // all of k is this block's; c's first chunks are on their way
-  bool rest_ = false;     // c's later chunks come to the ring
-  uint32_t c_phase_ = 0;  // of c_full, a bit each
+  int first_ = 0, last_ = Tile::kChunks;  // chunks that this warpgroup stores, where tiles are shared or split
+  bool whole_, asked_;                    // all of k is this block's; c's first chunks are on their way
+  bool rest_ = false;                     // c's later chunks come to the ring
+  uint32_t c_phase_ = 0;                  // of c_full, a bit each
 };
 
 }  // namespace ek

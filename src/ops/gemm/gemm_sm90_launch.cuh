@@ -51,6 +51,14 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;
   p.stages = plan.stages ? std::min(plan.stages, Tile::kStages) : Tile::kStages;
+  const int split = plan.schedule.split;
+  p.each = Divider(gemm_split_each(Tile::kCols, split));
+  p.sums = 0;
+  if (Tile::kFew && split > 1) {
+    const int bytes = gemm_split_bytes(Tile::kCols, split);
+    p.stages = std::min(p.stages, Tile::kStages - (bytes + Tile::kStageBytes - 1) / Tile::kStageBytes);
+    p.sums = p.stages * Tile::kStageBytes;
+  }
   p.partials = static_cast<float*>(l.workspace);
   p.counters = l.counters;
 
