@@ -132,14 +132,15 @@ void places() {
   }
 }
 
-void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster) {
+void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, int cluster,
+                int ring = kGemmRingBytes) {
   const GemmSchedule& s = plan.schedule;
   CHECK(s.workers >= 1 && s.split >= 1 && s.split <= 8);
   CHECK(s.workers * cluster * s.split <= device.processors);
   CHECK(s.split <= s.k_blocks);
   CHECK(s.streamed <= s.tiles());
   if (s.streamed) CHECK(s.streamed_blocks() >= s.workers && s.streamed * cluster * 2 <= kCounters);
-  if (s.split > 1) CHECK(rows == 128 && gemm_split_bytes(cols, s.split) <= kGemmRingBytes);
+  if (s.split > 1) CHECK(rows == 128 && gemm_split_bytes(cols, s.split) <= ring);
 }
 
 void plans() {
@@ -169,7 +170,7 @@ void plans() {
           const GemmSwapTile& v = kGemmSwapTiles[swap.tile];
           CHECK(v.m() >= m && gemm_swap_tile_built(swap.tile, false, gemm_swap_finish(c)));
           CHECK(swap.schedule.split == 1 || v.rows == 128);
-          check_plan(swap, device, v.rows, v.cols, gemm_sharing(v.share));
+          check_plan(swap, device, v.rows, v.cols, gemm_sharing(v.share), kGemmSwapRingBytes);
         }
       }
 }
@@ -263,7 +264,8 @@ void every_tile_tested() {
       {392, 1544, 2056},  {2056, 1544, 520}, {72, 28000, 520},   {520, 4304, 1032}, {152, 3912, 3176},
       {136, 2120, 10248}, {840, 840, 10248}, {72, 3672, 10248},  {72, 2664, 5128},  {136, 888, 6152},
       {1160, 120, 10248}, {136, 648, 3592},  {72, 72, 2568},     {72, 72, 7176},    {72, 72, 10248},
-      {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152}};
+      {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152},   {5, 1024, 4096},
+      {13, 1024, 4096},   {30, 1024, 4096}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -387,6 +389,9 @@ void refusals() {
   CHECK(gemm_not_tma(linear(64, 0, 64)));
   CHECK(gemm_not_tma(linear(0, 64, 64)));
   CHECK(gemm_not_tma(linear(64, int64_t{1} << 31, 64)));
+  c = linear(65, 1, 64);
+  c.batch = (int64_t{1} << 30) + 1;  // two tiles each
+  CHECK(gemm_not_tma(c));
   c = linear(64, 64, 64);
   c.batch = int64_t{1} << 31;
   CHECK(gemm_not_tma(c));

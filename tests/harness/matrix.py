@@ -44,6 +44,7 @@ TILES = [
     (520, 4304, 1032), (152, 3912, 3176), (136, 2120, 10248), (840, 840, 10248), (72, 3672, 10248), (72, 2664, 5128),
     (136, 888, 6152), (1160, 120, 10248), (136, 648, 3592), (72, 72, 2568), (72, 72, 7176), (72, 72, 10248),
     (136, 936, 7176), (136, 744, 6152), (1160, 72, 3080), (776, 72, 6152),
+    (5, 1024, 4096), (13, 1024, 4096), (30, 1024, 4096),
 ]  # fmt: skip
 # And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
 # largest, and to a third: wide ones in turns.

@@ -176,7 +176,7 @@ inline const char* gemm_not_tma(const GemmCall& c) {
   if (c.m == 0 || c.n == 0 || c.k == 0 || c.batch == 0) return "a dim is 0";
   if (c.m > kGemmMaxDim || c.n > kGemmMaxDim || c.k > kGemmMaxDim) return "a dim is 2^31 or nearly so";
   // Tiles are counted in 32 bits.
-  if (static_cast<double>(c.batch) * (c.m / 128 + 1) * (c.n / 8 + 1) > kGemmMaxDim) return "too many tiles";
+  if (static_cast<double>(c.batch) * (c.m / 64 + 1) * (c.n / 8 + 1) > kGemmMaxDim) return "too many tiles";
   if (!gemm_rows_aligned(c.a, c.in, 16)) return "rows or columns of a are not contiguous on 16-byte boundaries";
   if (!gemm_rows_aligned(c.b, c.in, 16)) return "rows or columns of b are not contiguous on 16-byte boundaries";
   if ((c.m > 1 && c.a.row == 0) || (c.n > 1 && c.b.col == 0) || (c.k > 1 && (c.a.col == 0 || c.b.row == 0)))

@@ -11,13 +11,9 @@
 #include "cuda/traffic.cuh"
 #include "cuda/vec.cuh"
 #include "ops/gemm/gemm_sm90.cuh"
+#include "ops/gemm/gemm_sm90_join.cuh"
 
 namespace ek {
-
-constexpr int kStoreBarrier = 1;  // one for each warpgroup, among its own threads
-constexpr int kOrderBarrier = 3;  // ping-pong: one for each warpgroup, whose turn it is
-constexpr int kFillBarrier = 5;   // among the producers
-constexpr int kHalfBarrier = 6;   // ping-pong: half of the last tile is in the ring
 
 // Which chunks of a warpgroup's part of a tile it stores itself.
 enum class GemmChunks { kAll, kFirstHalf, kSecondHalf };
@@ -38,7 +34,7 @@ class GemmSm90Epilogue {
         warp_(warp_index() % 4),
         thread_(threadIdx.x % 128),
         place_(place),
-        worker_(worker),
+        join_(p, smem, wg, place, worker),
         staging_(smem.staging + wg * Tile::kStagingBytes) {}
 
   // Where a warpgroup's part of a tile begins.
@@ -82,7 +78,7 @@ class GemmSm90Epilogue {
       last_ = chunks == GemmChunks::kFirstHalf ? kChunks / 2 : kChunks;
     }
     if constexpr (Tile::kSplits)
-      if (p_.schedule.split > 1) begin_split();
+      if (p_.schedule.split > 1) join_.begin_split(&first_, &last_);
   }
 
   // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
@@ -104,8 +100,8 @@ class GemmSm90Epilogue {
   // Part of a sum over k: true for a block that gets whole sums and goes on.
   __device__ __forceinline__ bool join(const GemmWork& work, Acc& acc) {
     if constexpr (Tile::kSplits)
-      if (p_.schedule.split > 1) return join_split(acc);
-    if constexpr (Tile::kFew) return join_pieces(work, acc);
+      if (p_.schedule.split > 1) return join_.split(acc, first_, last_);
+    if constexpr (Tile::kFew) return join_.pieces(work, acc);
     return true;
   }
 
@@ -159,117 +155,11 @@ class GemmSm90Epilogue {
     }
   }
 
-  // A piece: leave it in memory for whoever comes last.
-  __device__ __forceinline__ bool join_pieces(const GemmWork& work, Acc& acc) {
-    const GemmPieces pieces = gemm_pieces(p_.schedule, work.tile);
-    float4* mine = piece(work.tile, worker_);
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-      __stcg(mine + v * 128, make_float4(x[0], x[1], x[2], x[3]));
-    }
-    barrier_sync(kStoreBarrier + wg_, 128);
-    uint32_t* told = smem_.told + wg_;
-    if (thread_ == 0) {
-      // The barrier has put the other threads' stores before this one's release.
-      uint32_t* counter =
-          p_.counters + (work.tile * Tile::kCluster + place_.rank() % Tile::kCluster) * 2 + (Tile::kPingpong ? 0 : wg_);
-      const bool last = atomic_add_ordered(counter, 1) == static_cast<uint32_t>(pieces.last - pieces.first);
-      if (last) *counter = 0;
-      *told = last;
-    }
-    barrier_sync(kStoreBarrier + wg_, 128);
-    if (!*told) return false;
-    // In the order of k, whoever we are: the same bits every time. Several loads at once, or their latency adds up.
-    const auto at = [&](int v) { return &acc[v / (kCols / 8)][v % (kCols / 8) * 4]; };
-#pragma unroll
-    for (int v = 0; v < kVectors; ++v) {
-      const float4 y = __ldcg(piece(work.tile, pieces.first) + v * 128);
-      at(v)[0] = y.x, at(v)[1] = y.y, at(v)[2] = y.z, at(v)[3] = y.w;
-    }
-    constexpr int kLoads = kVectors < 4 ? kVectors : 4;
-    for (int w = pieces.first + 1; w <= pieces.last; ++w) {
-      const float4* from = piece(work.tile, w);
-#pragma unroll
-      for (int first = 0; first < kVectors; first += kLoads) {
-        float4 y[kLoads];
-#pragma unroll
-        for (int v = 0; v < kLoads; ++v) y[v] = __ldcg(from + (first + v) * 128);
-#pragma unroll
-        for (int v = 0; v < kLoads; ++v) {
-          float* x = at(first + v);
-          x[0] += y[v].x, x[1] += y[v].y, x[2] += y[v].z, x[3] += y[v].w;
-        }
-        __syncwarp();  // or the compiler puts all loads first, into registers that are not there
-      }
-    }
-    return true;
-  }
-
-  // Split: the chunks of the tile, those of both warpgroups, are dealt out to the blocks of the cluster. Each puts its sums of the
-  // others' chunks into their shared memory, and adds up its own ones: its part of k first, then those of the others in order.
-  static constexpr int kPerChunk = kParts * kCols / 8 / Tile::kChunks;  // vectors
-  static constexpr int kSumBytes = kPerChunk * 128 * 16;                // of a chunk
-  __device__ __forceinline__ void begin_split() {
-    const int each = p_.each.divisor, before = place_.slice * each - wg_ * kChunks;  // the first of ours
-    // The compiler knows that shuffles give all threads of a warp the same; without, the main loop leaves the uniform registers.
-    first_ = warp_uniform(min(max(before, 0), kChunks));
-    last_ = warp_uniform(min(max(before + each, 0), kChunks));
-    if (thread_ == 0) mbarrier_expect(&smem_.arrived[wg_], (last_ - first_) * (p_.schedule.split - 1) * kSumBytes);
-  }
-  __device__ __forceinline__ bool join_split(Acc& acc) {
-    const int others = p_.schedule.split - 1, slice = place_.slice, each = p_.each.divisor;
-    const uint32_t first_rank = place_.rank() % Tile::kCluster;
-    if (p_.sums == 0) {
-      barrier_sync(kStoreBarrier + wg_, 128);  // all of this warpgroup's products have ended
-      if (thread_ == 0)
-        for (int r = 0; r <= others; ++r)
-          if (r != slice) mbarrier_arrive(smem_.room, r * Tile::kCluster + first_rank);
-      mbarrier_wait(smem_.room, 0);  // the rings of all others are free
-    }
-    float4* const sums = reinterpret_cast<float4*>(smem_.ring + p_.sums) + thread_;
-#pragma unroll
-    for (int t = 0; t < kChunks; ++t) {
-      const int chunk = wg_ * kChunks + t, to = warp_uniform(p_.each.divide(chunk));  // whose it is
-      if (to == slice) continue;
-      float4* const at = sums + ((slice - (slice > to)) * each + chunk - to * each) * (kPerChunk * 128);
-#pragma unroll
-      for (int i = 0; i < kPerChunk; ++i) {
-        const int v = t * kPerChunk + i;
-        const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-        cluster_store_async(at + i * 128, &smem_.arrived[wg_], to * Tile::kCluster + first_rank,
-                            make_float4(x[0], x[1], x[2], x[3]));
-      }
-    }
-    if (!kSome && first_ == last_) return false;
-    mbarrier_wait(&smem_.arrived[wg_], 0);
-#pragma unroll
-    for (int t = 0; t < kChunks; ++t) {
-      if (t < first_ || t >= last_) continue;
-      const float4* from = sums + (wg_ * kChunks + t - slice * each) * (kPerChunk * 128);
-      for (int r = 0; r < others; ++r, from += each * (kPerChunk * 128)) {
-#pragma unroll
-        for (int i = 0; i < kPerChunk; ++i) {
-          const int v = t * kPerChunk + i;
-          float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-          const float4 y = from[i * 128];
-          x[0] += y.x, x[1] += y.y, x[2] += y.z, x[3] += y.w;
-        }
-      }
-    }
-    return true;
-  }
-
   static constexpr int kVectors = kParts * kCols / 8;  // of four accumulators each
   // The v-th vector of the second half of the chunks.
   static __device__ __forceinline__ const float* half_at(const Acc& acc, int v) {
     v += kVectors / 2;
     return &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
-  }
-  __device__ __forceinline__ float4* piece(int tile, int worker) const {
-    const int64_t slot = gemm_piece_slot(p_.schedule, tile, worker) * Tile::kCluster + place_.rank() % Tile::kCluster;
-    float* at = p_.partials + slot * Tile::kRows * Tile::kCols + (Tile::kPingpong ? 0 : wg_ * (Tile::kWgRows * kCols));
-    return reinterpret_cast<float4*>(at) + thread_;
   }
 
   // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in kBuffers buffers in turn ----
@@ -602,7 +492,7 @@ class GemmSm90Epilogue {
   const GemmSmem<Tile>& smem_;
   const int wg_, warp_, thread_;
   const typename Tile::Place place_;
-  const int worker_;
+  const GemmSm90Join<Tile> join_;
   char* const staging_;
   int row_, col_, batch_;
   int first_ = 0, last_ = Tile::kChunks;  // chunks that this warpgroup stores, where tiles are shared or split
