@@ -3,6 +3,7 @@
 // each operand, fill a ring of tiles by TMA; two warpgroups multiply them (wgmma) and store. The pieces:
 //   gemm_schedule.h        which worker computes which part of which tile
 //   gemm_sm90.cuh          the ring and the main loop (here)
+//   gemm_sm90_join.cuh     sums of a tile whose k is in several blocks
 //   gemm_sm90_epilogue.cuh from the accumulators to d
 // GemmGroups: the warpgroups share a tile, by rows or by columns, or each has its own (ping-pong) and stores it while the
 // other one multiplies.
