@@ -29,7 +29,8 @@ struct GemmTileInfo {
   GemmShare share;
   bool turned;  // computes the transpose, and turns it on the way out: cols of m
   float efficiency;
-  bool every_layout;  // also where a or b is not contiguous along k
+  bool every_layout;      // also where a or b is not contiguous along k
+  bool overlaps = false;  // only where b is constant, which says that kernels overlap (PDL)
 };
 constexpr GemmTileInfo kGemmTiles[] = {
     {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.85f, false},
@@ -53,6 +54,10 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, false},
     {"128x176 ping-pong", 128, 176, GemmGroups::kTurns, GemmShare::kB, false, 0.865f, false},
+    {"64x64, pairs", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"64x96, pairs", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"64x128, pairs", 64, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"64x160, pairs", 64, 160, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -199,12 +204,14 @@ constexpr float kGemmAddCycles = 18 / 128.f;        // the same with bias or c
 constexpr float kGemmActCycles = 32 / 128.f;        // and with an activation
 constexpr float kGemmNarrowStore = 2;               // times that in narrow chunks, where registers are short
 constexpr float kGemmBesideAct = 0.985f;            // long products by turns, beside an activation: the clock falls
-constexpr float kGemmL2BytesPerCycle = 71;          // asked for by one SM while all of them load
+constexpr float kGemmL2BytesPerCycle = 71;          // asked for by one SM while all of them load,
+constexpr float kGemmSplitL2BytesPerCycle = 50.5f;  // where neighbours have other parts of k,
+constexpr float kGemmApartL2BytesPerCycle = 57;     // and alone where kernels overlap: blocks do not begin together
 constexpr float kGemmOddLines = 1.75f;              // times as many where rows begin off its lines
 constexpr float kGemmAloneBytesPerCycle = 80;       // into one SM,
 constexpr float kGemmSharedBytesPerCycle = 60;      // where some of them come from others,
-constexpr float kGemmEightBytesPerCycle = 65;       // and in a cluster of eight
-constexpr float kGemmSplitL2BytesPerCycle = 50.5f;  // asked for by one SM where neighbours have other parts of k
+constexpr float kGemmEightBytesPerCycle = 65;       // and in a cluster of eight;
+constexpr float kGemmOverlapGain = 1.23f;           // both times that where kernels overlap
 constexpr float kGemmDramBytesPerCycle = 17;        // for each SM
 constexpr float kGemmJoinCycles = 540;              // of a split: until the sums are there,
 constexpr float kGemmJoinEachCycles = 435;          // for each block of the cluster,
@@ -229,9 +236,9 @@ inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float b
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
   const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / l2_bytes;
-  const float into = cluster == 1  ? kGemmAloneBytesPerCycle
-                     : cluster < 4 ? kGemmSharedBytesPerCycle
-                                   : kGemmEightBytesPerCycle;
+  const float shared =
+      (cluster < 4 ? kGemmSharedBytesPerCycle : kGemmEightBytesPerCycle) * (c.constant_b ? kGemmOverlapGain : 1);
+  const float into = cluster == 1 ? kGemmAloneBytesPerCycle : shared;
   const float came = 128.f * (t.rows + t.cols) / into;
   return std::max(compute, std::max(asked, came));
 }
@@ -253,9 +260,11 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   const int64_t room = (cluster < 4 ? device.processors : device.processors * 10 / 11) / cluster;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
+  if (t.overlaps && !c.constant_b) plan.tile = -1;
 
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const float block = gemm_block_cycles(c, t, busy, kGemmL2BytesPerCycle);
+  const bool apart = c.constant_b && cluster == 1;
+  const float block = gemm_block_cycles(c, t, busy, apart ? kGemmApartL2BytesPerCycle : kGemmL2BytesPerCycle);
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
   const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;

@@ -39,7 +39,7 @@ def dims(m, n, k, a, i):
 
 SPEC = MatrixSpec(
     "gemm", reference, variants=VARIANTS, matrix_dims=dims, layouts=LAYOUTS, inputs=inputs,
-    tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}],
+    tiles=[{"constant_b": True}, {"alpha": 2.0, "beta": 3.0}, {}],
     empties=[{"k": 0}, {"m": 0}, {"n": 0}], large=[{"n": 4096, "k": 16}, {"n": 16, "k": 4096}], probes=PROBES,
     # c; f32, for TF32, as a large result and as a large a
     more_large=[
