@@ -5,7 +5,7 @@ import itertools
 import einkorn
 import numpy as np
 import pytest
-from harness import Prepared, Refused, encode, rows
+from harness import Prepared, Refused, decode, encode, rows
 from harness.attention import GARBAGE, AttentionSpec
 from harness.attention_checks import TILES, check_beside, check_beside_torch, check_same_bits, masks, name_of
 
@@ -173,6 +173,38 @@ def test_room_for_longer_sequences(dtypes, device, level):
                     assert same, f"{row}: {name} differs where there is room, {roomy.case}"
     missing = {row for row in promised if row == "attention_sm90" and dict(dtypes)["T"] != "f32"} - taken
     assert taken and not missing, f"took no case: {missing or promised}"
+
+
+@pytest.mark.parametrize("dtypes", SPEC.combos(), ids=name_of)
+def test_nan_of_another_sequence(dtypes, device, level):
+    """Keys and values of sequences lie side by side, and tiles reach into the next one: its NaN must stay there."""
+    nan, seen = encode(np.float64("nan"), dict(dtypes)["T"]), set()
+    for i, (mode, attrs) in enumerate([(packed, {}), (packed, {"causal": True}), (paged, {"causal": True})]):
+        case = SPEC.make(
+            dtypes, i, mode=mode, q_len=40, kv_len=150, batch=3, lengths="full", page_size=16, heads=(4, 2),
+            dims=(128, 128), attrs=attrs, extras=("lse",),
+        )  # fmt: skip
+        clean = Prepared(SPEC, case)
+        inputs = {name: value.copy() for name, value in clean.inputs.items()}
+        if mode is packed:
+            theirs = (0, slice(*inputs["cu_kv"][1:3]))
+        else:
+            theirs = inputs["page_table"][1][: -(-inputs["kv_len"][1] // 16)]
+        inputs["k"][theirs] = inputs["v"][theirs] = nan
+        broken, queries = Prepared(SPEC, case, inputs), slice(*inputs["cu_q"][1:3])
+        for row in [k.name for k in rows.usable("attention", device)]:
+            try:
+                want = clean.results(clean.run(device, row))
+            except Refused:
+                continue
+            seen.add(row)
+            for name, (values, _) in broken.results(broken.run(device, row)).items():
+                ours = [np.delete(x, np.r_[queries], axis=0) for x in (values, want[name][0])]
+                assert ours[0].tobytes() == ours[1].tobytes(), f"{row}: {name} has another sequence's NaN, {case}"
+                assert np.isnan(decode(values[queries], broken.dtypes[name])).all(), (
+                    f"{row}: {name} lost its NaN, {case}"
+                )
+    assert seen, "no row took a case"
 
 
 def masked(level):

@@ -8,9 +8,11 @@ HARD = [1 + 2.0**-8, 1 + 3 * 2.0**-8, 1 + 2.0**-11, 1 + 3 * 2.0**-11, 65504.0, 6
 
 
 def inputs(rng, t, a):
-    """Every other element is a hard one."""
+    """Every other element is a hard one, but for what special rows are given."""
     flat = t["x"].reshape(-1)
-    flat[::2] = np.resize(HARD, flat[::2].shape)
+    usual = np.isfinite(flat) & (np.abs(flat) > 2.0**-130) & (flat != 1000)
+    hard = np.flatnonzero(usual & (np.arange(flat.size) % 2 == 0))
+    flat[hard] = np.resize(HARD, hard.shape)
 
 
 def reference(t, a):
