@@ -385,12 +385,11 @@ namespace ek {
 
 constexpr int kGemmSm90Threads = 384;
 
-// All threads of the block, or of those that share operands, are here.
+// All threads of the block, or of the cluster, are here.
 template <class Tile>
 __device__ __forceinline__ void gemm_begin(int split) {
-  if (Tile::kCluster > 1 || split > 1) cluster_arrive_relaxed();
-  if (Tile::kCluster > 1)
-    cluster_wait();
+  if (Tile::kCluster > 1 || split > 1)
+    cluster_arrive_relaxed(), cluster_wait();
   else
     __syncthreads();
 }
@@ -443,7 +442,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
       gemm_produce(GemmProducer<Tile, false>(p, smem, walk, next, any, place), split);
     else
       gemm_begin<Tile>(split);
-    if (Tile::kCluster == 1 && split > 1) cluster_wait();
   } else {
     gemm_begin<Tile>(split);
     registers_take<224>();
@@ -451,7 +449,6 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
     GemmSm90Epilogue<Tile> epilogue(p, smem, wg, place, worker);
     RingAt<Tile> ring(p);
     pdl_wait();
-    if (Tile::kSplits && Tile::kCluster == 1 && split > 1) cluster_wait();  // all blocks have set up their barriers
     // Ping-pong: the warpgroups take turns with whole pieces, and with the matrix units. -1: nothing is left, which takes no
     // register that a bool would.
     if (!any) next.tile = -1;
