@@ -202,7 +202,7 @@ void choices() {
   CHECK_TEXT(tile(128, 10240, 8192), "64x160, one group");
   CHECK_TEXT(tile(512, 10240, 8192), "128x160");
   CHECK_TEXT(tile(729, 4304, 1152), "128x208");
-  CHECK_TEXT(tile(2048, 2112, 7168), "192x192");
+  CHECK_TEXT(tile(2048, 2112, 7168), "64x176, one group");
   CHECK_TEXT(tile(2048, 4096, 4096), "128x256");
   CHECK_TEXT(tile(8192, 10240, 8192), "128x128 ping-pong");
   for (const int64_t n : {6144, 8192}) CHECK_TEXT(tile(8192, n, n == 6144 ? 4096 : 8192), "128x176 ping-pong");
@@ -265,7 +265,7 @@ void every_tile_tested() {
       {136, 2120, 10248}, {840, 840, 10248}, {72, 3672, 10248},  {72, 2664, 5128},  {136, 888, 6152},
       {1160, 120, 10248}, {136, 648, 3592},  {72, 72, 2568},     {72, 72, 7176},    {72, 72, 10248},
       {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152},   {5, 1024, 4096},
-      {13, 1024, 4096},   {30, 1024, 4096}};
+      {13, 1024, 4096},   {30, 1024, 4096},  {136, 7752, 72},    {264, 8472, 72},   {264, 11280, 72}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -344,13 +344,13 @@ void waves() {
 // Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
 // do.
 void some_tiles() {
-  constexpr int64_t kSome[][3] = {{72, 72, 200},      {72, 72, 5128},   {1160, 72, 3080}, {392, 4080, 136},
-                                  {72, 10840, 64},    {392, 10944, 72}, {264, 7776, 72},  {200, 3808, 136},
-                                  {136, 10680, 4104}, {8, 72, 520},     {5, 16904, 64},   {13, 8456, 64},
-                                  {30, 16904, 64},    {60, 8456, 64},   {60, 1032, 1032}, {40, 3144, 1032}};
+  constexpr int64_t kSome[][3] = {
+      {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080},   {392, 4080, 136}, {72, 10840, 64}, {392, 10944, 72},
+      {264, 7776, 72}, {200, 3808, 136}, {136, 10680, 4104}, {264, 8472, 72},  {8, 72, 520},    {5, 16904, 64},
+      {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},     {60, 1032, 1032}, {40, 3144, 1032}};
   const Device device = h200();
   for (const bool full : {false, true}) {
-    bool groups[3] = {}, share[50] = {}, turned = false, split = false, wide = false;
+    bool groups[3] = {}, share[50] = {}, turned = false, split = false, wide = false, overlap = false;
     bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
@@ -360,6 +360,7 @@ void some_tiles() {
       groups[static_cast<int>(t.groups)] = share[static_cast<int>(t.share)] = true;
       turned |= t.turned;
       wide |= gemm_boxes_only(t);
+      overlap |= t.share == GemmShare::kNone && t.cols % 32;
       split |= gemm_sm90_splits(c, device);
       if (c.m > kGemmSwapMaxM) continue;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
@@ -370,7 +371,7 @@ void some_tiles() {
       turns |= u.groups == GemmGroups::kTurns;
       pairs |= u.share == GemmShare::kA;
     }
-    CHECK(groups[0] && groups[1] && groups[2] && turned && wide && (split || full));
+    CHECK(groups[0] && groups[1] && groups[2] && turned && wide && ((split && overlap) || full));
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }

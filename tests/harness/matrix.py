@@ -44,16 +44,17 @@ TILES = [
     (520, 4304, 1032), (152, 3912, 3176), (136, 2120, 10248), (840, 840, 10248), (72, 3672, 10248), (72, 2664, 5128),
     (136, 888, 6152), (1160, 120, 10248), (136, 648, 3592), (72, 72, 2568), (72, 72, 7176), (72, 72, 10248),
     (136, 936, 7176), (136, 744, 6152), (1160, 72, 3080), (776, 72, 6152),
-    (5, 1024, 4096), (13, 1024, 4096), (30, 1024, 4096),
+    (5, 1024, 4096), (13, 1024, 4096), (30, 1024, 4096), (136, 7752, 72), (264, 8472, 72), (264, 11280, 72),
 ]  # fmt: skip
 # And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
 # largest, and to a third: wide ones in turns.
 WAVES = [(136, 15960, 520), (456, 12792, 72), (776, 8088, 72), (2056, 4808, 72), (1160, 6408, 72), (776, 8496, 2056)]
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, the same in
-# several chunks, two in turns, tiles by rows, by columns, turned, clusters of eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b.
+# several chunks, two in turns, tiles by rows, by columns, turned, clusters of eight, wide ones in turns, alone in turns with chunks
+# that overlap; few rows: k cut, streamed, in turns, pairs that share b.
 SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (1160, 72, 3080), (392, 4080, 136), (72, 10840, 64), (392, 10944, 72), (264, 7776, 72), (200, 3808, 136),
-    (136, 10680, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
+    (136, 10680, 4104), (264, 8472, 72), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
 ]  # fmt: skip
 PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
 # Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.

@@ -52,6 +52,9 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"128x208", 128, 208, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
     {"64x128, one group", 64, 128, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
     {"64x160, one group", 64, 160, GemmGroups::kTurns, GemmShare::kNone, false, 0.85f, false},
+    {"64x176, one group", 64, 176, GemmGroups::kTurns, GemmShare::kNone, false, 0.79f, false},
+    {"64x192, one group", 64, 192, GemmGroups::kTurns, GemmShare::kNone, false, 0.76f, false},
+    {"64x224, one group", 64, 224, GemmGroups::kTurns, GemmShare::kNone, false, 0.79f, false},
     {"128x64", 128, 64, GemmGroups::kRows, GemmShare::kNone, false, 0.85f, false},
     {"128x176 ping-pong", 128, 176, GemmGroups::kTurns, GemmShare::kB, false, 0.865f, false},
     {"64x64, pairs", 64, 64, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
@@ -65,10 +68,12 @@ constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// 192x192 is built for plain results where those are told apart: with an epilogue others are better.
+// 192x192, and the wide tiles of one warpgroup, which ends them alone, are built for plain results where those are told apart: with
+// an epilogue others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  return along_k ? finish == GemmFinish::kPlain || t.turned || t.rows * t.cols <= 128 * 256 : t.every_layout;
+  const bool only_plain = t.rows * t.cols > 128 * 256 || (t.rows == 64 && t.cols > 160);
+  return along_k ? finish == GemmFinish::kPlain || t.turned || !only_plain : t.every_layout;
 }
 
 // With more sums than this in a thread there are no registers left for results that the copy engine does not take.
@@ -211,7 +216,7 @@ constexpr float kGemmOddLines = 1.75f;              // times as many where rows 
 constexpr float kGemmAloneBytesPerCycle = 80;       // into one SM,
 constexpr float kGemmSharedBytesPerCycle = 60;      // where some of them come from others,
 constexpr float kGemmEightBytesPerCycle = 65;       // in a cluster of eight,
-constexpr float kGemmOverlapBytesPerCycle = 74;     // and both where kernels overlap
+constexpr float kGemmOverlapBytesPerCycle = 74;     // and in both where kernels overlap, in one wave
 constexpr float kGemmDramBytesPerCycle = 17;        // for each SM
 constexpr float kGemmJoinCycles = 540;              // of a split: until the sums are there,
 constexpr float kGemmJoinEachCycles = 435;          // for each block of the cluster,
@@ -229,17 +234,17 @@ inline float gemm_store_cycles(const GemmCall& c) {
 
 // Cycles for a k block of a tile, while so many of the SMs have one: those of the matrix units, rows * cols / 32, unless its bytes
 // take longer to come out of L2 or into the SM.
-inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float busy, float l2_bytes) {
+inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float busy, float l2_bytes, bool one_wave) {
   const int share_rows = gemm_share_rows(t.share), share_cols = gemm_share_cols(t.share);
   const int cluster = share_rows * share_cols;
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
   const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / l2_bytes;
-  const float into = cluster == 1   ? kGemmAloneBytesPerCycle
-                     : c.constant_b ? kGemmOverlapBytesPerCycle
-                     : cluster < 4  ? kGemmSharedBytesPerCycle
-                                    : kGemmEightBytesPerCycle;
+  const float into = cluster == 1               ? kGemmAloneBytesPerCycle
+                     : c.constant_b && one_wave ? kGemmOverlapBytesPerCycle
+                     : cluster < 4              ? kGemmSharedBytesPerCycle
+                                                : kGemmEightBytesPerCycle;
   const float came = 128.f * (t.rows + t.cols) / into;
   return std::max(compute, std::max(asked, came));
 }
@@ -265,7 +270,8 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
 
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
   const bool apart = c.constant_b && cluster == 1;
-  const float block = gemm_block_cycles(c, t, busy, apart ? kGemmApartL2BytesPerCycle : kGemmL2BytesPerCycle);
+  const float block =
+      gemm_block_cycles(c, t, busy, apart ? kGemmApartL2BytesPerCycle : kGemmL2BytesPerCycle, tiles <= room);
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
   const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;
@@ -306,7 +312,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
     const int sums = gemm_split_bytes(t.cols, split);  // they end in the ring
     if (sums > kGemmRingBytes) continue;
     const float join = kGemmJoinCycles + kGemmJoinEachCycles * split + sums / kGemmJoinBytesPerCycle;
-    const float block = gemm_block_cycles(c, t, busy * split, kGemmSplitL2BytesPerCycle);
+    const float block = gemm_block_cycles(c, t, busy * split, kGemmSplitL2BytesPerCycle, true);
     const float cycles = kGemmFixedCycles + block * gemm_ceil(s.k_blocks, split) + join +
                          store * gemm_split_each(t.cols, split) / gemm_split_chunks(t.cols);
     if (plan.tile >= 0 && cycles >= plan.cycles) continue;

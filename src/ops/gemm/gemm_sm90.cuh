@@ -44,7 +44,8 @@ struct GemmSm90Tile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
-  static constexpr int kChunkCols = kWgCols > 128 && kWgCols % 32 && !kBoxesOnly ? 64 : gemm_chunk_cols(kWgCols);
+  static constexpr int kChunkCols =
+      kWgCols > 128 && kWgCols % 32 && (kWgCols + 63) / 64 % 2 == 0 && !kBoxesOnly ? 64 : gemm_chunk_cols(kWgCols);
   static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
