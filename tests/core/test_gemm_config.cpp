@@ -220,7 +220,7 @@ void choices() {
     GemmCall c = linear(m, 2048, k);
     c.c.data = with_c ? c.d.data : nullptr;
     c.act = act;
-    const GemmPlan plan = gemm_plan_tile(c, device, 5);
+    const GemmPlan plan = gemm_plan_tile(c, device, 4);
     CHECK(kGemmTiles[plan.tile].groups == GemmGroups::kTurns);
     return plan.shares;
   };

@@ -33,7 +33,6 @@ struct GemmTileInfo {
   bool overlaps = false;  // only where b is constant, which says that kernels overlap (PDL)
 };
 constexpr GemmTileInfo kGemmTiles[] = {
-    {"192x192", 192, 192, GemmGroups::kCols, GemmShare::kB, false, 0.85f, false},
     {"128x224", 128, 224, GemmGroups::kRows, GemmShare::kB, false, 0.86f, false},
     {"128x224, a shared", 128, 224, GemmGroups::kRows, GemmShare::kA, false, 0.86f, false},
     {"128x192", 128, 192, GemmGroups::kRows, GemmShare::kB, false, 0.85f, false},
@@ -64,16 +63,16 @@ constexpr GemmTileInfo kGemmTiles[] = {
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
-constexpr int kGemmAnyTile = 6;  // 128x128, which is built for everything
+constexpr int kGemmAnyTile = 5;  // 128x128, which is built for everything
 static_assert(kGemmTiles[kGemmAnyTile].every_layout && kGemmTiles[kGemmAnyTile].share == GemmShare::kNone,
               "the tile that is taken for all m");
 
-// 192x192, and the wide tiles of one warpgroup, which ends them alone, are built for plain results where those are told apart: with
-// an epilogue others are better.
+// Wide tiles of one warpgroup, which ends them alone, are built for plain results where those are told apart: with an epilogue
+// others are better.
 constexpr bool gemm_tile_built(int tile, bool along_k, GemmFinish finish) {
   const GemmTileInfo& t = kGemmTiles[tile];
-  const bool only_plain = t.rows * t.cols > 128 * 256 || (t.rows == 64 && t.cols > 160);
-  return along_k ? finish == GemmFinish::kPlain || t.turned || !only_plain : t.every_layout;
+  const bool only_plain = t.rows == 64 && t.cols > 160;
+  return along_k ? finish == GemmFinish::kPlain || !only_plain : t.every_layout;
 }
 
 // With more sums than this in a thread there are no registers left for results that the copy engine does not take.
