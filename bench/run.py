@@ -3,7 +3,7 @@
 """Times every row of every op that takes a case, beside PyTorch, and writes bench/results/<gpu>/<family>.json.
 
     bench/run.py                              all families on the GPU
-    bench/run.py --family norm --quick        one family, few rounds, no torch.compile
+    bench/run.py --family norm --quick        one family, few rounds, no torch.compile; writes nothing by itself
     bench/run.py --filter 8192x8192           cases whose op, size or model contains the words; writes nothing by itself
     bench/run.py --device cpu                 the CPU's rows on small sizes; writes nothing by itself
 
@@ -23,6 +23,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+# The package that was built here, where the caller has none.
+sys.path += [str(ROOT / "build" / kind / "python") for kind in ("cuda", "cpu")]
 
 from bench import cases as case_files  # noqa: E402
 from bench import host, reference  # noqa: E402
@@ -41,8 +43,10 @@ def log(text):
 
 class Run:
     def __init__(self, options):
-        import einkorn
-
+        try:
+            import einkorn
+        except ModuleNotFoundError:
+            sys.exit("bench: there is no einkorn to time: ./quickstart builds it")
         self.einkorn = einkorn
         self.options = options
         rounds = 5 if options.quick else options.rounds
