@@ -45,7 +45,9 @@ class Run:
     def __init__(self, options):
         try:
             import einkorn
-        except ModuleNotFoundError:
+        except ModuleNotFoundError as e:
+            if e.name != "einkorn":
+                raise
             sys.exit("bench: there is no einkorn to time: ./quickstart builds it")
         self.einkorn = einkorn
         self.options = options
