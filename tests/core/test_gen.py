@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The generator: its errors, and the widest planned ops (schemas/future.toml) generated, compiled and called."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -43,6 +44,11 @@ BAD = [
     ("2 * rows", "print(rows)", "op.bytes: not an expression"),
     ('flops = "0"', 'flops = "0"\nalias = ["x: y"]', "op.alias[0]: expected '<output>: <input>'"),
     ('flops = "0"', 'flops = "0"\nbatch = ["n"]', "op.batch: 'n' is not a dimension"),
+    (
+        'flops = "0"',
+        'flops = "0"\ndims = { half = "dim // 2" }\nbatch = ["half", "n"]',
+        "op.batch: 'n' is not a dimension",
+    ),
     ('flops = "0"', 'flops = "0"\nrequire = { "has(x)" = "s" }', "op.require: has(x): not an optional tensor"),
     ('flops = "0"', 'flops = "0"\nsince = { z = 2 }', "op.since.z: no such argument"),
     ('flops = "0"', 'flops = "0"\nbackward = { op = "op_back" }', "op.backward: no op 'op_back'"),
@@ -142,6 +148,26 @@ def test_floats_in_requirements_and_the_least_integer(tmp_path):
     (op,) = load_text(tmp_path, text + 'require = { "eps >= 0.5 or dim > 0" = "s" }\n')
     assert gen.dispatch.to_cpp(op, *op.require) == "((a.eps >= 0.5f) || (a.dim > int64_t{0}))"
     assert gen.c_api.c_default(op.attrs[1]) == "INT64_MIN"
+
+
+@pytest.mark.parametrize(
+    "batch, flagged",
+    [
+        ('"..."', ["rows", "whole", "part"]),  # part is derived from what is derived from rows
+        ('"dim"', ["dim", "whole", "part"]),
+        ('"half"', ["half"]),  # derived, and named itself
+        ('"part", "..."', ["rows", "whole", "part"]),
+        ("", []),
+    ],
+)
+def test_what_is_derived_from_a_batch_dim_is_one(tmp_path, batch, flagged):
+    dims = 'dims = { whole = "rows * dim", part = "whole // 2", half = "width // 2" }'
+    text = GOOD.replace('x = "T[..., dim]"', 'x = "T[..., dim]", w = "T[width]"')
+    (op,) = load_text(tmp_path, f"{text}{dims}\nbatch = [{batch}]\n")
+    source = gen.dispatch.family_source("family", [op])
+    fields = re.findall(r'{"(\w+)", offsetof\(OpArgs, \w+\), FieldKind::kInt64, (\w+)', source)
+    assert [name for name, _ in fields] == ["rows", "dim", "width", "whole", "part", "half"]
+    assert [name for name, flag in fields if flag == "true"] == flagged
 
 
 def test_op_defined_twice(tmp_path):

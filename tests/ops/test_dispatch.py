@@ -4,8 +4,9 @@
 import dataclasses
 
 import einkorn
+import numpy as np
 import pytest
-from harness import Prepared
+from harness import Prepared, rows
 from harness.memory import Arena
 
 
@@ -32,6 +33,29 @@ def test_explain_of_nothing(spec, device, monkeypatch):
         for case in filter(spec.legal, empty):
             arguments = Prepared(spec, case).arguments(arena)
             assert "-> " in context.explain(spec.op, **arguments), case
+
+
+def test_rules_about_the_batch(device):
+    """Batch-invariant calls pass over rules about what the rest of a batch has a say in, given or derived, and no others."""
+    plain, invariant = einkorn.Context(device), einkorn.Context(device, flags=("batch_invariant",))
+
+    def obeyed(context, op, rule, arguments):
+        context.set_table(f"{op} {rule} : {rows.usable(op, device)[-1].name}")
+        return "line 1 of the routing table" in context.explain(op, **arguments)
+
+    def zeros(*shape, dtype="float32"):
+        return einkorn.from_numpy(np.zeros(shape, dtype), device)
+
+    q, k, kv_len = zeros(3, 2, 4, 16), zeros(3, 9, 4, 16), zeros(3, dtype="int32")
+    given = {"q": q, "k": k, "v": k, "kv_len": kv_len}
+    for op, batch, others in (
+        ("attention", ("rows=6", "pages=3", "batch=3", "q_len=2", "max_kv=9"), ("heads=4", "T=f32", "causal=0")),
+        ("attention_decode", ("batch=3", "max_kv=9", "page_size=9"), ("q_len=2", "head_dim=16")),
+    ):
+        for rule in (*batch, *others):
+            assert obeyed(plain, op, rule, given), f"{op} {rule}"
+            assert obeyed(invariant, op, rule, given) == (rule in others), f"{op} {rule}"
+        assert not obeyed(invariant, op, f"{others[0]} {batch[-1]}", given)  # one such condition is enough
 
 
 def test_every_device_has_rows(op):

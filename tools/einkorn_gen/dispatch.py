@@ -193,11 +193,10 @@ def _tables(op):
 
 def _fields(op, args):
     """What routing rules and logs can name: dtype variables, rows, dims, integer attributes."""
-    batch = set(op.batch)
     fields = [f'    {{"{v}", offsetof({args}, {v}), FieldKind::kDtype, false, nullptr}},' for v in op.dtypes]
     dims = (["rows"] if op.has_lead else []) + op.dim_names
     for d in dims:
-        flag = str(("..." if d == "rows" else d) in batch).lower()
+        flag = str(d in op.batch_dims).lower()
         fields.append(f'    {{"{d}", offsetof({args}, {d}), FieldKind::kInt64, {flag}, nullptr}},')
     kinds = {"i32": "kInt32", "i64": "kInt64", "enum": "kInt32", "bool": "kBool"}
     for a in op.attrs:

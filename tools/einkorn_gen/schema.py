@@ -92,7 +92,7 @@ class Op:
     dims: dict  # derived dim -> expression
     alias: list  # (output, input) pairs that may be the same memory
     require: dict  # expression -> sentence
-    batch: list
+    batch: list  # dims that the rest of a batch has a say in; what is derived from them is in batch_dims only
     bytes: str
     flops: str
     backward: dict
@@ -111,6 +111,15 @@ class Op:
         """Named dims in order of first appearance, derived ones last; `rows` (the product of "...") not among them."""
         seen = [d for t in self.tensors for d in t.dims if isinstance(d, str) and d != "..." and d not in self.dims]
         return list(dict.fromkeys(seen)) + list(self.dims)
+
+    @property
+    def batch_dims(self):
+        """Those of `batch`, with `rows` for "...", and all that are derived from them."""
+        found = {"rows" if b == "..." else b for b in self.batch}
+        for d, text in self.dims.items():  # in this order: each may name those before it
+            if found & {n.id for n in ast.walk(parse_expression(text)) if isinstance(n, ast.Name)}:
+                found.add(d)
+        return found
 
     @property
     def outputs(self):
@@ -326,8 +335,8 @@ class _Reader:
             if d in RESERVED or d in attrs | tensors | set(op.enum_values):
                 self.fail(f"dims.{d}", "this name is taken: by an argument, a value, a language or every op")
         for b in op.batch:
-            if b not in bound:
-                self.fail("batch", f"{b!r} is not a dimension of a tensor")
+            if b not in bound | set(op.dims):
+                self.fail("batch", f"{b!r} is not a dimension of a tensor, and not derived")
         known = (set(op.dim_names) - set(op.dims)) | attrs | set(op.enum_values)
         known |= {"rows"} if op.has_lead else set()
         last = {"last_lead"} if any(t.lead >= 0 and not t.optional and not t.is_list for t in op.tensors) else set()

@@ -297,7 +297,7 @@ OPS = {
         "dtypes": {"T": ["f16", "bf16", "f32"]},
         "combos": [],
         "alias": [],
-        "batch": ["...", "pages", "seqs", "cu_len"],
+        "batch": ["...", "pages", "page_size", "seqs", "cu_len", "max_pages"],
         "backward": {},
         "tensors": [
             ("q", "in", "T", ["...", "heads", "head_dim"], ""),
@@ -326,7 +326,7 @@ OPS = {
         "dtypes": {"T": ["f16", "bf16", "f32"], "K": ["f16", "bf16", "f32", "e4m3", "i8"]},
         "combos": [{"T": "f16", "K": "f16"}, {"T": "f32", "K": "f32"}, {"T": "f16", "K": "e4m3"}, {"T": "bf16", "K": "e4m3"}, {"T": "f16", "K": "i8"}, {"T": "bf16", "K": "i8"}, {"T": "bf16", "K": "bf16"}],
         "alias": [],
-        "batch": ["batch", "pages"],
+        "batch": ["batch", "pages", "page_size", "max_pages"],
         "backward": {},
         "tensors": [
             ("q", "in", "T", ["batch", "q_len", "heads", "head_dim"], ""),
