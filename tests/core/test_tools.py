@@ -363,6 +363,29 @@ def test_what_is_not_there_is_not_run(gpu_check, monkeypatch, tmp_path):
     assert gpu_check.stage_bench(options) == (0, {})
 
 
+@pytest.mark.parametrize(
+    "words, advice",
+    [
+        ("-k rms_norm", "-k chooses tests"),  # all stages, the bench among them
+        ("-k rms_norm --stage bench", "-k chooses tests"),
+        ("-k rms_norm --stage test --stage bench", "-k chooses tests"),
+        ("--filter rows=1", "--filter chooses cases of the bench"),
+        ("--filter rows=1 --stage sanitize", "--filter chooses cases of the bench"),
+        ("--filter rows=1 --stage bench --stage test", "--filter chooses cases of the bench"),
+        ("-k rms_norm --stage sanitize", None),
+        ("--filter rows=1 --stage bench", None),
+    ],
+)
+def test_what_a_stage_can_not_choose_by_is_refused(gpu_check, monkeypatch, words, advice):
+    """Before anything is built."""
+    monkeypatch.setattr(sys, "argv", ["gpu-check", *words.split()])
+    monkeypatch.setattr(gpu_check.signal, "signal", lambda *args: None)
+    monkeypatch.setattr(gpu_check, "build", lambda: sys.exit("built"))
+    with pytest.raises(SystemExit) as end:
+        gpu_check.main()
+    assert str(end.value).startswith(f"gpu-check: {advice}" if advice else "built")
+
+
 def test_what_was_only_skipped_is_not_recorded(gpu_check):
     gpu_check.record("test", 0, {"norm": {"passed": 0, "failed": 0, "skipped": 9}}, hashes("test"), 1.0)
     assert not gpu_check.status("h200")

@@ -36,8 +36,8 @@ def ops_page(ops):
         "In C each op is `ek_status ek_<op>(ek_context*, const ek_<op>_args*)`; in Python `einkorn.<op>(...)`. Leading"
         " dimensions `...` may be any number (of a tensor's 8 dimensions at most), with any strides >= 0; the last dimension"
         " of a tensor is contiguous unless it says `strided`; `?` marks an optional tensor. `rows` is the product of `...`. Attributes are frozen into a captured"
-        " graph; tensor contents are not. All arithmetic is f32. [numerics.md](numerics.md) has the tolerances,"
-        " [dispatch.md](dispatch.md) how a kernel is chosen.\n",
+        " graph; tensor contents are not. Arithmetic is f32, with the exceptions that [numerics.md](numerics.md) names beside"
+        " the tolerances; [dispatch.md](dispatch.md) says how a kernel is chosen.\n",
     ]
     families = list(dict.fromkeys(op.family for op in ops))
     for family in families:
