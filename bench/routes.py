@@ -34,6 +34,8 @@ OTHERS = (
     *((op, "n=..4096 k=..2048 m=1..8", "sm80_skinny") for op in OPS),
     *((op, "constant_b=0 n=..4096 k=..2048 m=9..16", "sm80_skinny") for op in OPS),
     *((op, "constant_b=0 n=..4096 k=..4096 m=1..8", "sm80_skinny") for op in OPS),
+    # Timed at 1 row, 32x1x1024x1024; up to 8 are one tile of skinny. 16 are two, and slower there.
+    ("gemm_batched", "n=..1024 k=..1024 m=1..8", "sm80_skinny"),
 )
 
 
