@@ -81,19 +81,17 @@ class GemmSm90Epilogue {
       if (p_.schedule.split > 1) join_.begin_split(&first_, &last_);
   }
 
-  // During the product: bias and the first chunks of c on their way to shared memory, the others to L2. c only if no other block
-  // may be the one that stores.
+  // During the product: bias and the first chunks of c on their way to shared memory; c to L2 where another block may be the one
+  // that stores, or it is read from there. (Chunks that have no buffer yet to L2 as well: slower.)
   __device__ __forceinline__ void during() {
     if constexpr (!Tile::kPlain) {
       const bool with_c = p_.out.c.data;
-      bool all = false;
       if constexpr (Tile::kBoxes)
         if (p_.boxes) {
           if (p_.out.epilogue.bias) fetch_bias();
           if (with_c && whole()) ask_first();
-          all = whole() && kBuffers >= last() - first();
         }
-      if (with_c && !all) prefetch_c();
+      if (with_c && !asked_) prefetch_c();
     }
   }
 

@@ -110,6 +110,7 @@ constexpr unsigned norm_stay_blocks(const NormConfig& c, int64_t rows, int proce
 // several, so that one loads its row while another waits for the sums of its own. At 32768 elements a block with 8 vectors in
 // a thread is a fifth faster than a cluster, at 65536 a tenth slower.
 constexpr int kNormClusterFrom = 4096;  // vectors
+
 constexpr NormConfig norm_cluster_config(int64_t vectors, int max_vectors, NormKind kind) {
   if (vectors <= kNormClusterFrom && norm_vec_config(vectors, max_vectors, kind).threads) return {};
   NormConfig c;
