@@ -15,12 +15,19 @@ if(EINKORN_HAS_CUDA)
 endif()
 file(WRITE "${PROJECT_BINARY_DIR}/testable_link.txt" "${testable_link}\n")
 
+# qemu-user keeps a thread of its own in every process that it runs.
+set(emulator_threads 0)
+if(CMAKE_CROSSCOMPILING_EMULATOR MATCHES "qemu")
+  set(emulator_threads 1)
+endif()
+
 function(einkorn_test group source library)
   get_filename_component(stem "${source}" NAME_WE)
   string(REGEX REPLACE "^test_" "" stem "${stem}")
   set(target test_${group}_${stem})
   add_executable(${target} "${source}")
   target_compile_options(${target} PRIVATE -UNDEBUG -Wall -Wextra -Werror)
+  target_compile_definitions(${target} PRIVATE EMULATOR_THREADS=${emulator_threads})
   target_link_libraries(${target} PRIVATE ${library} Threads::Threads ${CMAKE_DL_LIBS})
   if(EINKORN_HAS_CUDA)
     target_compile_definitions(${target} PRIVATE EINKORN_CUDA=1)
@@ -43,7 +50,7 @@ endforeach()
 
 # An installed tree serves a C program through find_package and through pkg-config.
 add_test(NAME abi.install COMMAND "${PROJECT_SOURCE_DIR}/tests/abi/install/run" "${PROJECT_BINARY_DIR}"
-                                  "${CMAKE_COMMAND}" "${CMAKE_C_COMPILER}")
+                                  "${CMAKE_COMMAND}" "${CMAKE_C_COMPILER}" ${CMAKE_CROSSCOMPILING_EMULATOR})
 set_tests_properties(abi.install PROPERTIES TIMEOUT 300)
 
 # An inline function compiled for x86-64-v4 must not become the one copy that every CPU runs.
