@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Writes the routing rules of `gemm` and `gemm_epilogue` for a measured GPU from its committed results: for each n x k that
+"""Writes the routing rules of the products for a measured GPU from its committed results: for each n x k that
 was timed, ranges of m with the row that was fastest there, and those for a constant b where another one is with PDL. A row
 of our own is kept unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say
 after the next run. OTHERS are the rules for all other shapes.
@@ -26,7 +26,7 @@ HEAD = """\
 # timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
-# By trials of 80 shapes that have no case in the bench (docs/measured-facts/gemm.md).
+# By trials of 80 shapes that have no case in the bench (docs/measured-facts/gemm.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
 OTHERS = (
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
