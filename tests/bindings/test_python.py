@@ -358,9 +358,17 @@ def test_torch(torch, device):
         einkorn.silu(x.t(), y=torch.empty(64, 6, device=device))
 
 
-def test_torch_streams(torch, cuda):
+def as_torch(torch, x, how):
+    """A tensor as a torch of before 2.10 would give it, without DLPack's table: what there is to take is __dlpack__."""
+    if how == "table":
+        return x
+    return x.as_subclass(type("Older", (torch.Tensor,), {"__dlpack_c_exchange_api__": None}))
+
+
+@pytest.mark.parametrize("how", ["table", "older torch"])
+def test_torch_streams(torch, cuda, how):
     """A call runs on torch's current stream; work queued there before it is seen."""
-    x = torch.zeros(1 << 22, device=cuda)
+    x = as_torch(torch, torch.zeros(1 << 22, device=cuda), how)
     streams = [torch.cuda.Stream() for _ in range(4)]
     torch.cuda.synchronize()
     for i in range(40):
@@ -374,9 +382,10 @@ def test_torch_streams(torch, cuda):
     assert (x == 80).all()
 
 
-def test_torch_graph(torch, cuda):
+@pytest.mark.parametrize("how", ["table", "older torch"])
+def test_torch_graph(torch, cuda, how):
     """Captured by torch's own graphs."""
-    x, y = torch.randn(8, 64, device=cuda), torch.empty(8, 64, device=cuda)
+    x, y = (as_torch(torch, t, how) for t in (torch.randn(8, 64, device=cuda), torch.empty(8, 64, device=cuda)))
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):
         einkorn.rms_norm(x, y=y)

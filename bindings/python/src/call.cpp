@@ -39,7 +39,7 @@ class Call {
   bool import(PyObject* value, const Field& field, ImportedTensor* out) {
     if (!import_tensor(value, field.writable, context, op->name, field.name, out)) return false;
     if (!first_ && !field.host) first_ = out;
-    if (out->table && !framework_) framework_ = out;
+    if ((out->table || out->stream_of) && !framework_) framework_ = out;
     return true;
   }
   template <class T>

@@ -69,7 +69,8 @@ struct ImportedTensor {
   ek_tensor tensor;
   int64_t shape[EK_MAX_DIMS];
   int64_t strides[EK_MAX_DIMS];
-  const ExchangeTable* table;  // not null: the framework can say its current stream
+  const ExchangeTable* table;  // the framework can say its current stream: through this one,
+  PyObject* stream_of;         // or by this function, which outlives us; both null: it can't
   PyObject* keep;              // must outlive the call: a DLPack capsule or an integer view
   Py_buffer buffer;
   bool has_buffer;

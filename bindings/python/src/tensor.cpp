@@ -50,6 +50,7 @@ struct KnownType {
   PyTypeObject* type;  // a strong reference: the address can't come to mean another type
   Way way;
   const ExchangeTable* table;
+  PyObject* stream_of;  // kDlpack: as in ImportedTensor
 };
 // Few types meet a program's ops, so a short scan beats a hash. Past the end types are looked up at each call.
 constexpr int kMaxKnown = 32;
@@ -81,6 +82,23 @@ const ExchangeTable* find_exchange(PyTypeObject* type) {
   return table->tensor_from_object && table->current_stream ? table : nullptr;
 }
 
+// torch before 2.10 has no table, but a function of a device's number that its own compiler takes the current stream from.
+// Found once, and kept; null where torch is not loaded, or is built without CUDA.
+PyObject* find_stream_of(PyObject* object) {
+  static PyObject* tensor = nullptr;
+  static PyObject* stream_of = nullptr;
+  if (!stream_of) {
+    PyObject* torch = PyDict_GetItemString(PyImport_GetModuleDict(), "torch");
+    PyObject* native = torch ? PyObject_GetAttrString(torch, "_C") : nullptr;
+    tensor = native ? PyObject_GetAttrString(torch, "Tensor") : nullptr;
+    stream_of = tensor ? PyObject_GetAttrString(native, "_cuda_getCurrentRawStream") : nullptr;
+    Py_XDECREF(native);
+    PyErr_Clear();
+    if (!stream_of) Py_CLEAR(tensor);
+  }
+  return stream_of && PyObject_IsInstance(object, tensor) == 1 ? stream_of : nullptr;
+}
+
 bool find_way(PyObject* object, const char* op, const char* name, KnownType* out) {
   PyTypeObject* type = Py_TYPE(object);
   for (int i = 0; i < g_known_count; ++i) {
@@ -89,7 +107,7 @@ bool find_way(PyObject* object, const char* op, const char* name, KnownType* out
       return true;
     }
   }
-  KnownType found = {type, Way::kBuffer, nullptr};
+  KnownType found = {type, Way::kBuffer, nullptr, nullptr};
   if (!PyObject_CheckBuffer(object)) {
     found.table = find_exchange(type);
     found.way = found.table ? Way::kExchange : Way::kDlpack;
@@ -101,6 +119,7 @@ bool find_way(PyObject* object, const char* op, const char* name, KnownType* out
       Py_XDECREF(repr);
       return false;
     }
+    if (!found.table) found.stream_of = find_stream_of(object);
   }
   if (g_known_count < kMaxKnown) {
     Py_INCREF(reinterpret_cast<PyObject*>(type));
@@ -227,8 +246,9 @@ bool import_buffer(PyObject* object, bool writable, const char* op, const char* 
 
 bool is_cuda(int32_t type) { return type == EK_DEVICE_CUDA || type == EK_DEVICE_CUDA_MANAGED; }
 
-// The stream the producer must make its data ready on: the one the op will run on. None on the CPU.
-PyObject* consumer_stream(PyObject* object, Context* context) {
+// The stream the producer must make its data ready on: the one the op will run on. None on the CPU, -1 where that is the
+// producer's own.
+PyObject* consumer_stream(PyObject* object, bool knows_stream, Context* context) {
   PyObject* pair = PyObject_CallMethod(object, "__dlpack_device__", nullptr);
   if (!pair) return nullptr;
   PyObject* fast = PySequence_Tuple(pair);
@@ -241,6 +261,7 @@ PyObject* consumer_stream(PyObject* object, Context* context) {
   if (!is_cuda(type)) return Py_NewRef(Py_None);
   if (!context) context = default_context({EK_DEVICE_CUDA, id});
   if (!context) return nullptr;
+  if (knows_stream && context->follow) return PyLong_FromLong(-1);
   return context->stream ? PyLong_FromVoidPtr(context->stream) : PyLong_FromLong(1);  // 1: the default stream
 }
 
@@ -262,7 +283,7 @@ PyObject* call_dlpack(PyObject* object, PyObject* stream) {
 
 bool import_dlpack(PyObject* object, bool writable, Context* context, const char* op, const char* name,
                    ImportedTensor* out) {
-  PyObject* stream = consumer_stream(object, context);
+  PyObject* stream = consumer_stream(object, out->stream_of, context);
   if (!stream) return false;
   // The capsule is not renamed: we only borrow, and its own destructor gives the tensor back after the call.
   out->keep = call_dlpack(object, stream);
@@ -293,6 +314,7 @@ bool import_tensor(PyObject* object, bool writable, Context* context, const char
                    ImportedTensor* out) {
   out->keep = nullptr;
   out->table = nullptr;
+  out->stream_of = nullptr;
   out->has_buffer = false;
   KnownType way;
   if (!find_way(object, op, name, &way)) return false;
@@ -303,7 +325,10 @@ bool import_tensor(PyObject* object, bool writable, Context* context, const char
       ok = way.table->tensor_from_object(object, &out->tensor) == 0;
       break;
     case Way::kBuffer: ok = import_buffer(object, writable, op, name, out); break;
-    case Way::kDlpack: ok = import_dlpack(object, writable, context, op, name, out); break;
+    case Way::kDlpack:
+      out->stream_of = way.stream_of;
+      ok = import_dlpack(object, writable, context, op, name, out);
+      break;
   }
   if (!ok) release_tensor(out);
   return ok;
@@ -317,7 +342,12 @@ void release_tensor(ImportedTensor* tensor) {
 
 bool current_stream(const ImportedTensor& tensor, ek_stream* stream_out) {
   const ek_device device = tensor.tensor.device;
-  return tensor.table->current_stream(device.type, device.id, stream_out) == 0;
+  if (tensor.table) return tensor.table->current_stream(device.type, device.id, stream_out) == 0;
+  PyObject* stream = PyObject_CallFunction(tensor.stream_of, "i", device.id);
+  if (!stream) return false;
+  *stream_out = PyLong_AsVoidPtr(stream);
+  Py_DECREF(stream);
+  return !PyErr_Occurred();
 }
 
 // ---- our own memory as DLPack ---------------------------------------------------------------------------------------
