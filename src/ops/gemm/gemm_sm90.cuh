@@ -44,7 +44,7 @@ struct GemmSm90Tile {
   static constexpr int kStageBytes = kABytes + kBBytes;
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
-  // 64 columns where the last chunk would overlap the one before, if they are even in number.
+  // Of 64 columns where a width has no whole chunks of 32 either, if they are even in number: the second overlaps the first.
   static constexpr int kChunkCols =
       kWgCols > 128 && kWgCols % 32 && (kWgCols + 63) / 64 % 2 == 0 && !kBoxesOnly ? 64 : gemm_chunk_cols(kWgCols);
   static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
@@ -73,8 +73,8 @@ struct GemmSm90Tile {
   static constexpr bool kSingly = !kBoxes || (kPlain ? kPingpong : kChunks > 2);
   static constexpr int kChunkGroups = kSingly ? kChunks : (kChunks + kBuffers - 1) / kBuffers;
   static constexpr int kGroup = kOverlap ? 2 : (kChunks + kChunkGroups - 1) / kChunkGroups;
-  // k blocks before the end of a product when bias and c are asked for: some 2000 cycles, which memory takes to answer. All that
-  // comes into the SM earlier keeps a and b waiting.
+  // k blocks before the end of a product when bias and c are asked for: 2000 cycles or more, which memory takes to answer. All
+  // that comes into the SM earlier keeps a and b waiting. (Few rows: half way.)
   static constexpr int kAskAhead = kRows * kCols < 128 * 128 ? 4 * 128 * 128 / (kRows * kCols) : 4;
   // The last tile of a block can be ended by both warpgroups: the one that multiplied it gives half of its chunks away. Those
   // that overlap stay together, in one half of the rows.
@@ -342,7 +342,8 @@ __device__ __forceinline__ void gemm_multiply(const GemmSmem<Tile>& smem, RingAt
       smem_address(smem.ring) + (Tile::kGroups == GemmGroups::kRows ? wg * kParts * kBlockBytes : 0);
   const uint32_t first_b = smem_address(smem.ring) + Tile::kABytes +
                            (Tile::kGroups == GemmGroups::kCols ? wg * Tile::kWgCols * kSwizzleBytes : 0);
-  const int late = Tile::kFew ? k_blocks / 2 : max(k_blocks / 2, k_blocks - Tile::kAskAhead);
+  // NOTE: as a maximum the compiler computes it anew for every k block.
+  const int late = Tile::kFew || k_blocks <= 2 * Tile::kAskAhead ? k_blocks / 2 : k_blocks - Tile::kAskAhead;
   int previous = -1;
 
   for (int kb = 0; kb < k_blocks; ++kb, ring->next()) {
