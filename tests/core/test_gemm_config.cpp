@@ -247,6 +247,20 @@ void choices() {
     CHECK_EQ(plan(32, 57344, 8192).schedule.streamed, 448);
     CHECK(kGemmSwapTiles[plan(64, 4096, 4096).tile].share == GemmShare::kA);
     CHECK_EQ(height(64, 4096, 1024), 64);
+    // With SMs left over the next kernel comes late, if b is large; larger still, and they get a part of it.
+    CHECK(!plan(16, 7168, 2048).late && !plan(16, 4096, 14336).late);
+    CHECK_EQ(plan(16, 6144, 4096).late, !constant);
+    CHECK(plan(16, 7168, 16384).late && plan(16, 2048, 16384).late);
+    CHECK_EQ(plan(16, 7168, 16384).stages, kGemmSplitStages);
+    CHECK_EQ(plan(16, 5120, 25600).late, !constant);
+    CHECK_EQ(plan(16, 5120, 25600).schedule.streamed, constant ? 40 : 0);
+    // Tiles alone, of which some ask for the same, are to begin together; others need not.
+    GemmCall c = linear(160, 7168, 16384);
+    c.constant_b = constant;
+    CHECK(gemm_sm90_plan(c, device).late && !gemm_plan_tile(c, device, 4).late);
+    c.m = 128;
+    CHECK(!gemm_plan_tile(c, device, kGemmAnyTile).late);
+    CHECK(!gemm_sm90_plan(linear(128, 1024, 1024), device).late);
   }
 }
 

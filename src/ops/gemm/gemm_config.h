@@ -133,6 +133,7 @@ struct GemmPlan {
   int tile = -1;        // of kGemmTiles, or of kGemmSwapTiles
   int stages = 0;       // of the ring, for few rows; 0: all that there are
   bool shares = false;  // ping-pong: both warpgroups end the last tile
+  bool late = false;    // with PDL the next kernel begins when this one has ended, not beside its last loads
   GemmSchedule schedule;
   float cycles = 0;  // predicted
 };
@@ -210,12 +211,13 @@ constexpr float kGemmNarrowStore = 2;               // times that in narrow chun
 constexpr float kGemmBesideAct = 0.985f;            // long products by turns, beside an activation: the clock falls
 constexpr float kGemmL2BytesPerCycle = 71;          // asked for by one SM while all of them load,
 constexpr float kGemmSplitL2BytesPerCycle = 50.5f;  // where neighbours have other parts of k,
-constexpr float kGemmApartL2BytesPerCycle = 57;     // and alone where kernels overlap: blocks do not begin together
+constexpr float kGemmApartL2BytesPerCycle = 49;     // and alone where kernels overlap: blocks do not begin together,
+constexpr float kGemmLateCycles = 1350;             // unless the next one comes late, which costs so many
 constexpr float kGemmOddLines = 1.75f;              // times as many where rows begin off its lines
 constexpr float kGemmAloneBytesPerCycle = 80;       // into one SM,
 constexpr float kGemmSharedBytesPerCycle = 60;      // where some of them come from others,
 constexpr float kGemmEightBytesPerCycle = 65;       // in a cluster of eight,
-constexpr float kGemmOverlapBytesPerCycle = 74;     // and in both where kernels overlap, in one wave
+constexpr float kGemmOverlapBytesPerCycle = 78;     // and in both where kernels overlap, each part of b in one of them
 constexpr float kGemmDramBytesPerCycle = 17;        // for each SM
 constexpr float kGemmJoinCycles = 540;              // of a split: until the sums are there,
 constexpr float kGemmJoinEachCycles = 435;          // for each block of the cluster,
@@ -224,6 +226,12 @@ constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
+// Few rows with k cut where kernels overlap: of b's bytes, those that SMs which are left over could have read. From so many on
+// the next kernel comes late,
+constexpr float kGemmSwapLateBytes = 10e6f;          // in pairs, where it can't read b before anyway,
+constexpr float kGemmSwapConstantLateBytes = 20e6f;  // where it can,
+constexpr float kGemmSwapLargeLateBytes = 33e6f;     // and in larger clusters;
+constexpr float kGemmSwapStreamBytes = 55e6f;        // and from so many on tiles are streamed.
 constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with more some blocks get theirs late
 
 inline float gemm_store_cycles(const GemmCall& c) {
@@ -268,12 +276,17 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   if (t.overlaps && !c.constant_b) plan.tile = -1;
 
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const bool apart = c.constant_b && cluster == 1;
-  const float block =
-      gemm_block_cycles(c, t, busy, apart ? kGemmApartL2BytesPerCycle : kGemmL2BytesPerCycle, tiles <= room);
+  const bool covers = tiles <= room && s.rows == 1;
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
   const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;
+  float block = gemm_block_cycles(c, t, busy, kGemmL2BytesPerCycle, covers), late = 0;
+  if (cluster == 1) {
+    const float apart = gemm_block_cycles(c, t, busy, kGemmApartL2BytesPerCycle, covers);
+    plan.late = s.rows > 1 && waves * s.k_blocks * (apart - block) > kGemmLateCycles;
+    if (c.constant_b && plan.late) late = kGemmLateCycles;
+    if (c.constant_b && !plan.late) block = apart;
+  }
   float product = s.k_blocks * block;
   const bool turns = t.groups == GemmGroups::kTurns, act = c.act != EK_ACTIVATION_NONE, lasts = product > 4 * store;
   // A warpgroup that takes turns stores alone, in twice the time, while the other one multiplies; all but the last time.
@@ -282,7 +295,7 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   // The other one has long stored its own when the last product ends. Handing half of the sums over costs more than storing them
   // with no more than a bias.
   plan.shares = turns && (c.c.data || act) && (waves == 1 || lasts);
-  plan.cycles = kGemmFixedCycles + (cluster > 1 ? kGemmClusterCycles : 0) +
+  plan.cycles = kGemmFixedCycles + late + (cluster > 1 ? kGemmClusterCycles : 0) +
                 (hidden ? waves * std::max(product, product / 2 + store) + store : waves * (product + store));
   return plan;
 }
@@ -302,6 +315,7 @@ inline GemmPlan gemm_plan_split(const GemmCall& c, const Device& device, int til
   GemmSchedule& s = plan.schedule;
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch;
   plan.tile = -1;
+  plan.late = false;
   const int cluster = gemm_sharing(t.share);
   const float store = gemm_store_cycles(c) * t.rows * t.cols;
   const float busy = static_cast<float>(tiles * cluster) / device.processors;
@@ -400,8 +414,17 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
            k_blocks / split >= 4 && gemm_split_bytes(t.cols, split) <= kGemmSwapRingBytes;
   };
   while (fits(s.split + 1)) ++s.split;
-  if (s.split > 1 && sharing == 1 && !c.constant_b) plan.stages = kGemmSplitStages;
-  const bool streamed = tiles > room || (streams && s.split == 1 && tiles * 20 < room * 19);
+  // Blocks of a kernel that overlaps go to SMs that are left over first, and so not as many to each part of the GPU.
+  const float left = 2.f * c.n * c.k * c.batch * (processors - tiles * s.split) / processors;
+  bool streamed = tiles > room || (streams && s.split == 1 && tiles * 20 < room * 19);
+  if (s.split > 1 && sharing == 1) {
+    streamed = c.constant_b && left > kGemmSwapStreamBytes;
+    plan.late = !streamed && left > (s.split > 2    ? kGemmSwapLargeLateBytes
+                                     : c.constant_b ? kGemmSwapConstantLateBytes
+                                                    : kGemmSwapLateBytes);
+    if (streamed) s.split = 1;
+    if (s.split > 1 && (!c.constant_b || plan.late)) plan.stages = kGemmSplitStages;
+  }
   if (streamed && tiles * k_blocks < 0x7fffffff && tiles * 2 <= kCounters) {
     s.workers = static_cast<int32_t>(room);
     s.streamed = static_cast<int32_t>(tiles);

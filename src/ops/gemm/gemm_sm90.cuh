@@ -111,6 +111,7 @@ struct GemmSm90Params {
   bool shares;                        // a block's last tile is ended by both warpgroups (kShares)
   int32_t a_batch, b_batch, c_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
+  bool late;        // the next kernel comes when this one has ended
   int32_t stages;   // of the ring of tiles with few rows
   Divider each;     // split: chunks of a tile that a block of the cluster ends
   int32_t sums;     // split: the first byte behind those, for the sums of other blocks; 0: they take the ring's place
@@ -257,8 +258,9 @@ class GemmProducer {
     while (more_) {
       GemmWork next;
       more_ = walk_.next(p_.schedule, &next);
-      // The next kernel comes when what is left to load fits into the ring: before, its loads would slow ours down.
-      const int launch = more_ ? work_.k_count : max(done_, work_.k_count - ring_.stages);
+      // The next kernel comes when what is left to load fits into the ring: before, its loads would slow ours down. Or when
+      // we have ended.
+      const int launch = more_ || p_.late ? work_.k_count : max(done_, work_.k_count - ring_.stages);
       for (int i = done_; i < work_.k_count; ++i, ring_.next()) {
         if (kRows && i == launch) pdl_launch();
         mbarrier_wait(&smem_.empty[ring_.stage], ring_.phase ^ 1);
@@ -270,7 +272,7 @@ class GemmProducer {
       at_ = GemmOrigin<Tile>(p_.schedule, work_.tile, place_);
       enter();
     }
-    pdl_launch();  // where the ring took all of it
+    if (!p_.late) pdl_launch();  // where the ring took all of it
     // The others of the cluster still report here that they are done with what they got; this one must not end before. And
     // then the ring is free.
     if (Tile::kRest > 0) rest = rest && kRows && GemmSm90Epilogue<Tile>::rest_in_ring(p_, work_);

@@ -50,6 +50,7 @@ ek_status gemm_sm90_launch(const GemmCall& call, const GemmPlan& plan, const Lau
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;
+  p.late = plan.late;
   p.stages = plan.stages ? std::min(plan.stages, Tile::kStages) : Tile::kStages;
   const int split = plan.schedule.split;
   p.each = Divider(gemm_split_each(Tile::kCols, split));
