@@ -241,7 +241,9 @@ void choices() {
     CHECK_EQ(height(16, 24576, 1536), 192);
     CHECK_EQ(height(16, 16384, 2048), 128);
     CHECK_EQ(plan(16, 16384, 2048).schedule.streamed, 0);
-    CHECK_EQ(height(64, 28672, 4096), constant ? 128 : 256);
+    CHECK_EQ(height(32, 28672, 4096), constant ? 128 : 256);
+    CHECK_EQ(height(64, 28672, 4096), 256);
+    CHECK(plan(64, 28672, 4096).late && !plan(64, 24576, 1536).late);
     CHECK_EQ(height(32, 10240, 8192), constant ? 128 : 192);
     CHECK_EQ(plan(32, 10240, 8192).schedule.streamed, constant ? 80 : 0);
     CHECK_EQ(plan(32, 57344, 8192).schedule.streamed, 448);

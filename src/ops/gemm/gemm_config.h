@@ -226,12 +226,12 @@ constexpr int kGemmMaxSplit = 8;  // blocks of a cluster
 // Least bytes of a ring: of the tiles that may be split, and of the swapped ones.
 constexpr int kGemmRingBytes = 190000;
 constexpr int kGemmSwapRingBytes = 65536;
-// Few rows with k cut where kernels overlap: of b's bytes, those that SMs which are left over could have read. From so many on
-// the next kernel comes late,
-constexpr float kGemmSwapLateBytes = 10e6f;          // in pairs, where it can't read b before anyway,
-constexpr float kGemmSwapConstantLateBytes = 20e6f;  // where it can,
-constexpr float kGemmSwapLargeLateBytes = 33e6f;     // and in larger clusters;
-constexpr float kGemmSwapStreamBytes = 55e6f;        // and from so many on tiles are streamed.
+// Few rows where kernels overlap: of b's bytes, those that SMs which are left over could have read. From so many on the next
+// kernel comes late,
+constexpr float kGemmSwapLateBytes = 20e6f;
+constexpr float kGemmSwapPairLateBytes = 10e6f;   // in pairs that have no constant b to read before,
+constexpr float kGemmSwapLargeLateBytes = 33e6f;  // in larger clusters;
+constexpr float kGemmSwapStreamBytes = 55e6f;     // and from so many on tiles whose k was cut are streamed
 constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with more some blocks get theirs late
 
 inline float gemm_store_cycles(const GemmCall& c) {
@@ -388,7 +388,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   int rows = low || (pairs && tiles_of(64) * 8 > processors * 3) ? 64 : 128;
   for (int height : {192, 256}) {
     const int64_t tiles = tiles_of(height);
-    const bool one_wave = tiles <= processors && tiles * 20 >= processors * (streams ? 19 : 14);
+    const bool one_wave = tiles <= processors && tiles * 20 >= processors * (streams && m < 64 ? 19 : 14);
     if (rows == 128 && !cut && one_wave) rows = height;
   }
   if (rows == 128 && !cut && !streams && tiles_of(192) * 2 <= processors) rows = 192;
@@ -405,7 +405,6 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const int sharing = gemm_sharing(t.share);
   const int64_t tiles = int64_t{s.rows} * s.cols * s.batch, room = processors / sharing;
   s.workers = static_cast<int32_t>(tiles < room ? tiles : room);
-  if (t.rows != 128) return plan;
   // Large clusters take long to join.
   const auto fits = [&](int split) {
     const int cluster = sharing * split;
@@ -413,15 +412,16 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
     return cluster <= kGemmMaxSplit && joins && tiles <= gemm_clusters_at_once(processors, cluster) &&
            k_blocks / split >= 4 && gemm_split_bytes(t.cols, split) <= kGemmSwapRingBytes;
   };
-  while (fits(s.split + 1)) ++s.split;
+  while (t.rows == 128 && fits(s.split + 1)) ++s.split;
+  bool streamed =
+      t.rows == 128 && (tiles > room || (streams && s.split == 1 && tiles * 20 < room * (m < 64 ? 19 : 13)));
   // Blocks of a kernel that overlaps go to SMs that are left over first, and so not as many to each part of the GPU.
-  const float left = 2.f * c.n * c.k * c.batch * (processors - tiles * s.split) / processors;
-  bool streamed = tiles > room || (streams && s.split == 1 && tiles * 20 < room * 19);
-  if (s.split > 1 && sharing == 1) {
-    streamed = c.constant_b && left > kGemmSwapStreamBytes;
-    plan.late = !streamed && left > (s.split > 2    ? kGemmSwapLargeLateBytes
-                                     : c.constant_b ? kGemmSwapConstantLateBytes
-                                                    : kGemmSwapLateBytes);
+  const float left = 2.f * c.n * c.k * c.batch * (processors - s.workers * s.split) / processors;
+  if (sharing == 1 && !streamed) {
+    streamed = s.split > 1 && c.constant_b && left > kGemmSwapStreamBytes;
+    plan.late = !streamed && left > (s.split > 2                     ? kGemmSwapLargeLateBytes
+                                     : s.split == 2 && !c.constant_b ? kGemmSwapPairLateBytes
+                                                                     : kGemmSwapLateBytes);
     if (streamed) s.split = 1;
     if (s.split > 1 && (!c.constant_b || plan.late)) plan.stages = kGemmSplitStages;
   }
