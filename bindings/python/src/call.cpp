@@ -39,7 +39,9 @@ class Call {
   bool import(PyObject* value, const Field& field, ImportedTensor* out) {
     if (!import_tensor(value, field.writable, context, op->name, field.name, out)) return false;
     if (!first_ && !field.host) first_ = out;
-    if ((out->table || out->stream_of) && !framework_) framework_ = out;
+    const bool knows_stream = out->table || out->stream_of;
+    if (knows_stream && !framework_) framework_ = out;
+    foreign_ |= !knows_stream && out->tensor.device.type != EK_DEVICE_CPU;
     return true;
   }
   template <class T>
@@ -52,6 +54,7 @@ class Call {
   int tensor_count_ = 0;
   ImportedTensor* first_ = nullptr;      // its device is where the op runs
   ImportedTensor* framework_ = nullptr;  // the first whose framework has a current stream
+  bool foreign_ = false;                 // others: made ready on the stream that the context had
   std::vector<std::unique_ptr<ImportedTensor>> list_tensors_;
   std::vector<PyObject*> list_items_;  // held: a sequence may make its items on demand, or change during the call
   std::vector<std::vector<const ek_tensor*>> lists_;
@@ -185,7 +188,8 @@ bool Call::choose_context() {
   }
   if (!context->follow || !framework_) return true;
   ek_stream stream = nullptr;
-  return current_stream(*framework_, &stream) && set_stream(context, stream);
+  if (!current_stream(*framework_, context->device, &stream)) return false;
+  return foreign_ ? follow_after(context, stream) : set_stream(context, stream);
 }
 
 }  // namespace
