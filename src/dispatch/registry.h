@@ -25,7 +25,8 @@ struct DimField {
   const char* name;
   uint32_t offset;  // offsetof(Args, name)
   FieldKind kind = FieldKind::kInt64;
-  bool batch = false;  // named under `batch` in the schema (`rows` for "..."): hidden from batch-invariant selection
+  // Named under `batch` in the schema (`rows` for "..."), or derived from such a dim: hidden from batch-invariant selection.
+  bool batch = false;
   const char* const* values = nullptr;  // enum: names of the values 0, 1, ..., ended by nullptr
 };
 

@@ -141,6 +141,8 @@ void check_plan(const GemmPlan& plan, const Device& device, int rows, int cols, 
   CHECK(s.streamed <= s.tiles());
   if (s.streamed) CHECK(s.streamed_blocks() >= s.workers && s.streamed * cluster * 2 <= kCounters);
   if (s.split > 1) CHECK(rows == 128 && gemm_split_bytes(cols, s.split) <= ring);
+  CHECK(!s.streamed || s.split == 1);
+  CHECK(!plan.late || (!s.streamed && cluster == 1));
 }
 
 void plans() {
@@ -262,7 +264,8 @@ void choices() {
     CHECK(gemm_sm90_plan(c, device).late && !gemm_plan_tile(c, device, 4).late);
     c.m = 128;
     CHECK(!gemm_plan_tile(c, device, kGemmAnyTile).late);
-    CHECK(!gemm_sm90_plan(linear(128, 1024, 1024), device).late);
+    c.n = c.k = 1024;
+    CHECK(!gemm_sm90_plan(c, device).late);
   }
 }
 

@@ -201,7 +201,7 @@ inline const char* gemm_not_tma(const GemmCall& c) {
 // In 32 bits, which the sizes that can be planned fit into: several times faster than in 64.
 inline int64_t gemm_ceil(int64_t a, int64_t b) { return static_cast<uint32_t>(a + b - 1) / static_cast<uint32_t>(b); }
 
-// Fitted to trials of every tile and cut on 644 products, and 68 whose kernels overlap (docs/measured-facts/gemm.md).
+// Fitted to trials of every tile and cut on 644 products, and 533 whose kernels overlap (docs/measured-facts/gemm.md).
 constexpr float kGemmFixedCycles = 4500;            // launch, first loads, last stores
 constexpr float kGemmClusterCycles = 480;           // until the blocks of a cluster have seen each other
 constexpr float kGemmStoreCycles = 14 / 128.f;      // for an element of a tile, by two warpgroups
@@ -229,7 +229,7 @@ constexpr int kGemmSwapRingBytes = 65536;
 // Few rows where kernels overlap: of b's bytes, those that SMs which are left over could have read. From so many on the next
 // kernel comes late,
 constexpr float kGemmSwapLateBytes = 20e6f;
-constexpr float kGemmSwapPairLateBytes = 10e6f;   // in pairs that have no constant b to read before,
+constexpr float kGemmSwapPairLateBytes = 10e6f;   // with k in two parts and no constant b to read before,
 constexpr float kGemmSwapLargeLateBytes = 33e6f;  // in larger clusters;
 constexpr float kGemmSwapStreamBytes = 55e6f;     // and from so many on tiles whose k was cut are streamed
 constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with more some blocks get theirs late
@@ -241,17 +241,17 @@ inline float gemm_store_cycles(const GemmCall& c) {
 
 // Cycles for a k block of a tile, while so many of the SMs have one: those of the matrix units, rows * cols / 32, unless its bytes
 // take longer to come out of L2 or into the SM.
-inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float busy, float l2_bytes, bool one_wave) {
+inline float gemm_block_cycles(const GemmCall& c, const GemmTileInfo& t, float busy, float l2_bytes, bool covers) {
   const int share_rows = gemm_share_rows(t.share), share_cols = gemm_share_cols(t.share);
   const int cluster = share_rows * share_cols;
   const float compute = t.rows * t.cols / 32.f / t.efficiency;
   // Rows that begin off L2's lines of 128 bytes: three of four lines of a box (k = 4304), or more, then lie in two.
   const float lines = (c.a.row * c.a.col | c.b.row * c.b.col) % 64 ? kGemmOddLines : 1;
   const float asked = lines * 128 * (t.rows / share_cols + t.cols / share_rows) * busy / l2_bytes;
-  const float into = cluster == 1               ? kGemmAloneBytesPerCycle
-                     : c.constant_b && one_wave ? kGemmOverlapBytesPerCycle
-                     : cluster < 4              ? kGemmSharedBytesPerCycle
-                                                : kGemmEightBytesPerCycle;
+  const float into = cluster == 1             ? kGemmAloneBytesPerCycle
+                     : c.constant_b && covers ? kGemmOverlapBytesPerCycle
+                     : cluster < 4            ? kGemmSharedBytesPerCycle
+                                              : kGemmEightBytesPerCycle;
   const float came = 128.f * (t.rows + t.cols) / into;
   return std::max(compute, std::max(asked, came));
 }
@@ -276,11 +276,12 @@ inline GemmPlan gemm_plan_tile(const GemmCall& c, const Device& device, int tile
   if (t.overlaps && !c.constant_b) plan.tile = -1;
 
   const float busy = static_cast<float>(s.workers * cluster) / device.processors;
-  const bool covers = tiles <= room && s.rows == 1;
+  const bool covers = tiles <= room && s.rows == 1;  // each part of b has one cluster (turned tiles are not counted so)
   const float waves = static_cast<float>(gemm_ceil(tiles, s.workers));
   const bool narrow = gemm_boxes_only(t) && gemm_finish(c) == GemmFinish::kFull;
   const float store = (narrow ? kGemmNarrowStore : 1) * gemm_store_cycles(c) * t.rows * t.cols;
   float block = gemm_block_cycles(c, t, busy, kGemmL2BytesPerCycle, covers), late = 0;
+  // Alone: some ask L2 for the same, and find it there if they begin together.
   if (cluster == 1) {
     const float apart = gemm_block_cycles(c, t, busy, kGemmApartL2BytesPerCycle, covers);
     plan.late = s.rows > 1 && waves * s.k_blocks * (apart - block) > kGemmLateCycles;
@@ -371,8 +372,8 @@ inline GemmFinish gemm_swap_finish(const GemmCall& c) { return c.m > 16 ? gemm_f
 
 // Few rows of a: b's columns are the rows of the tile. All that counts is that b streams in, into all SMs at once. Tiles of
 // 128 whose k is cut for a cluster; those of which that would be too many as whole ones in one wave, or streamed.
-// A constant b says that kernels overlap (PDL): their first loads then hide what the pieces of a stream cost. That is not
-// asked of the context: bits must not depend on it (docs/measured-facts.md).
+// A constant b says that kernels overlap (PDL): their first loads then hide what the pieces of a stream cost, for up to 32 rows.
+// That is not asked of the context: bits must not depend on it (docs/measured-facts.md).
 inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const GemmFinish finish = gemm_swap_finish(c);
   const int64_t processors = device.processors, k_blocks = gemm_ceil(c.k, 64);
@@ -416,7 +417,7 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   bool streamed =
       t.rows == 128 && (tiles > room || (streams && s.split == 1 && tiles * 20 < room * (m < 64 ? 19 : 13)));
   // Blocks of a kernel that overlaps go to SMs that are left over first, and so not as many to each part of the GPU.
-  const float left = 2.f * c.n * c.k * c.batch * (processors - s.workers * s.split) / processors;
+  const float left = 2.f * c.n * c.k * (c.b.batch ? c.batch : 1) * (processors - s.workers * s.split) / processors;
   if (sharing == 1 && !streamed) {
     streamed = s.split > 1 && c.constant_b && left > kGemmSwapStreamBytes;
     plan.late = !streamed && left > (s.split > 2                     ? kGemmSwapLargeLateBytes
