@@ -252,8 +252,10 @@ void choices() {
     CHECK(kGemmSwapTiles[plan(64, 4096, 4096).tile].share == GemmShare::kA);
     CHECK_EQ(height(64, 4096, 1024), 64);
     // With SMs left over the next kernel comes late, if b is large; larger still, and they get a part of it.
-    CHECK(!plan(16, 7168, 2048).late && !plan(16, 4096, 14336).late);
+    CHECK(!plan(16, 7168, 2048).late && !plan(16, 3584, 14336).late && !plan(16, 1024, 3072).late);
     CHECK_EQ(plan(16, 6144, 4096).late, !constant);
+    CHECK_EQ(plan(16, 2112, 7168).late, !constant);
+    CHECK_EQ(plan(16, 4096, 14336).late, !constant);
     CHECK(plan(16, 7168, 16384).late && plan(16, 2048, 16384).late);
     CHECK_EQ(plan(16, 7168, 16384).stages, kGemmSplitStages);
     CHECK_EQ(plan(16, 5120, 25600).late, !constant);
@@ -275,16 +277,17 @@ void every_tile_tested() {
       {72, 72, 5128},     {5, 12288, 64},    {13, 4104, 64},     {13, 12288, 136},  {30, 4104, 64},
       {60, 4104, 64},     {60, 4104, 1096},  {30, 18000, 64},    {5, 32000, 64},    {13, 32000, 64},
       {60, 18000, 64},    {30, 28672, 64},   {60, 28672, 64},    {60, 34000, 64},   {1160, 2112, 520},
-      {2056, 2112, 520},  {392, 4104, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {392, 3720, 264},
-      {60, 1032, 2056},   {13, 8712, 3080},  {136, 10680, 4104}, {650, 1152, 2120}, {200, 13848, 72},
-      {200, 9624, 72},    {72, 12792, 64},   {72, 10680, 64},    {392, 10944, 72},  {392, 7248, 72},
-      {264, 7776, 72},    {200, 11736, 72},  {200, 12792, 64},   {200, 14904, 72},  {328, 8568, 72},
+      {2056, 2112, 520},  {392, 4104, 200},  {1024, 4096, 4104}, {5, 34000, 520},   {1160, 1560, 136},
+      {60, 1032, 2056},   {13, 8712, 3080},  {328, 5712, 4104},  {650, 1152, 2120}, {648, 4680, 72},
+      {200, 9624, 72},    {72, 12792, 64},   {72, 10680, 64},    {392, 11424, 72},  {392, 7248, 72},
+      {264, 7776, 72},    {200, 11736, 72},  {904, 3600, 72},    {152, 9912, 72},   {328, 8568, 72},
       {72, 6456, 72},     {392, 1152, 5128}, {136, 4304, 520},   {392, 1032, 1032}, {520, 3584, 520},
       {392, 1544, 2056},  {2056, 1544, 520}, {72, 28000, 520},   {520, 4304, 1032}, {152, 3912, 3176},
       {136, 2120, 10248}, {840, 840, 10248}, {72, 3672, 10248},  {72, 2664, 5128},  {136, 888, 6152},
       {1160, 120, 10248}, {136, 648, 3592},  {72, 72, 2568},     {72, 72, 7176},    {72, 72, 10248},
       {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152},   {5, 1024, 4096},
-      {13, 1024, 4096},   {30, 1024, 4096},  {136, 7752, 72},    {264, 8472, 72},   {264, 11280, 72}};
+      {13, 1024, 4096},   {30, 1024, 4096},  {152, 7776, 72},    {264, 8472, 72},   {264, 11280, 72},
+      {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -322,13 +325,21 @@ void every_tile_tested() {
     for (int tile = 0; tile < kGemmSwapCount; ++tile)
       if (gemm_swap_tile_built(tile, false, full ? GemmFinish::kFull : GemmFinish::kPlain)) CHECK(swapped[tile]);
   }
-  // Those that are run in place because their chunks overlap (OVERLAPPING) do.
-  constexpr int64_t kOverlapping[][3] = {
-      {904, 3592, 72}, {392, 7248, 72}, {1928, 2312, 72}, {648, 4232, 72}, {776, 8496, 2056}};
+  // Those that are run in place because their chunks overlap (OVERLAPPING) do, and are all.
+  constexpr int64_t kOverlapping[][3] = {{904, 3592, 72},   {840, 3600, 72},  {1928, 2312, 72}, {1928, 1560, 72},
+                                         {328, 5712, 4104}, {136, 6120, 72},  {200, 6408, 72},  {392, 4248, 72},
+                                         {584, 3384, 72},   {1288, 1296, 72}, {152, 9912, 72},  {264, 8472, 72}};
+  bool in_place[kGemmTileCount] = {};
   for (const auto& size : kOverlapping) {
     GemmCall c = linear(size[0], size[1], size[2]);
     c.c = c.d, c.beta = 1;
-    CHECK(kGemmTiles[gemm_sm90_plan(c, device).tile].cols % 32 != 0);
+    in_place[gemm_sm90_plan(c, device).tile] = true;
+  }
+  for (int tile = 0; tile < kGemmTileCount; ++tile) {
+    const GemmTileInfo& t = kGemmTiles[tile];
+    const bool overlap = t.cols / (t.groups == GemmGroups::kCols ? 2 : 1) % 32 != 0;
+    if (gemm_tile_built(tile, true, GemmFinish::kFull))
+      check::that(in_place[tile] == overlap, t.name, __FILE__, __LINE__);
   }
   constexpr int64_t kOthers[][3] = {{392, 1152, 264}, {392, 4104, 200}, {392, 4232, 72}};
   bool seen[kGemmTileCount] = {};
@@ -343,20 +354,20 @@ void every_tile_tested() {
 
 // Sizes at which blocks go on to a second tile (WAVES there), with nothing fused, c, and an activation.
 void waves() {
-  constexpr int64_t kWaves[][3] = {{136, 15960, 520}, {456, 12792, 72}, {776, 8088, 72},
-                                   {2056, 4808, 72},  {1160, 6408, 72}, {776, 8496, 2056}};
-  const char* tiles[] = {"128x128 ping-pong", "128x208", "turned 128x216",
-                         "turned 192x208",    "128x256", "128x176 ping-pong"};
+  constexpr int64_t kWaves[][3] = {{2312, 1656, 264}, {456, 12792, 72}, {2568, 2736, 72}, {2056, 4808, 72},
+                                   {1160, 6408, 72},  {264, 17808, 72}, {264, 13608, 72}, {392, 17064, 2056}};
+  const char* tiles[] = {"128x128 ping-pong", "128x208",       "turned 128x216", "turned 192x208",
+                         "128x256",           "turned 192x72", "turned 128x136", "128x176 ping-pong"};
+  const char* plain[] = {"turned 192x72", "128x128 ping-pong"};  // 3 and 4 with nothing fused, where turns are faster
   const Device device = h200();
-  for (int i = 0; i < 6; ++i)
+  for (int i = 0; i < 8; ++i)
     for (int kind = 0; kind < 3; ++kind) {
       GemmCall c = linear(kWaves[i][0], kWaves[i][1], kWaves[i][2]);
       if (kind == 1) c.c = c.d, c.beta = 1;
       if (kind == 2) c.act = EK_ACTIVATION_SILU;
       const GemmPlan plan = gemm_sm90_plan(c, device);
-      CHECK_TEXT(kGemmTiles[plan.tile].name,
-                 tiles[i == 4 && kind == 0 ? 0 : i]);  // with nothing fused, turns are faster
-      CHECK(plan.schedule.tiles() > (i == 5 ? 2 : 1) * plan.schedule.workers);
+      CHECK_TEXT(kGemmTiles[plan.tile].name, kind == 0 && (i == 3 || i == 4) ? plain[i - 3] : tiles[i]);
+      CHECK(plan.schedule.tiles() > (i == 7 ? 2 : 1) * plan.schedule.workers);
     }
 }
 
@@ -364,12 +375,12 @@ void waves() {
 // do.
 void some_tiles() {
   constexpr int64_t kSome[][3] = {
-      {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080},   {392, 4080, 136}, {72, 10840, 64}, {392, 10944, 72},
-      {264, 7776, 72}, {200, 3808, 136}, {136, 10680, 4104}, {264, 8472, 72},  {8, 72, 520},    {5, 16904, 64},
-      {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},     {60, 1032, 1032}, {40, 3144, 1032}};
+      {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64}, {392, 11424, 72},
+      {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},    {5, 16904, 64},
+      {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}};
   const Device device = h200();
   for (const bool full : {false, true}) {
-    bool groups[3] = {}, share[50] = {}, turned = false, split = false, wide = false, overlap = false;
+    bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
     bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
@@ -377,7 +388,7 @@ void some_tiles() {
       c.constant_b = true;
       const GemmTileInfo& t = kGemmTiles[gemm_sm90_plan(c, device).tile];
       groups[static_cast<int>(t.groups)] = share[static_cast<int>(t.share)] = true;
-      turned |= t.turned;
+      turned[static_cast<int>(t.groups)] |= t.turned;
       wide |= gemm_boxes_only(t);
       overlap |= t.share == GemmShare::kNone && t.cols % 32;
       split |= gemm_sm90_splits(c, device);
@@ -390,7 +401,8 @@ void some_tiles() {
       turns |= u.groups == GemmGroups::kTurns;
       pairs |= u.share == GemmShare::kA;
     }
-    CHECK(groups[0] && groups[1] && groups[2] && turned && wide && ((split && overlap) || full));
+    CHECK(groups[0] && groups[1] && groups[2] && wide && overlap && (split || full));
+    CHECK(turned[0] && turned[1] && turned[2]);
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }

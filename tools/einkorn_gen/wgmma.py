@@ -2,7 +2,7 @@
 """src/cuda/wgmma_gen.cuh: the matrix instruction of sm_90a, once for each width that a kernel uses. Each is the same line
 with another number of registers."""
 
-WIDTHS = (8, 16, 32, 64, 80, 96, 104, 128, 160, 176, 192, 208, 216, 224, 240, 256)
+WIDTHS = (8, 16, 32, 64, 72, 80, 96, 104, 128, 136, 152, 160, 176, 192, 208, 216, 224, 240, 256)
 REGISTER_WIDTHS = (64, 128, 256)  # with a in registers
 TYPES = {"bf16": "bf16", "half": "f16"}
 

@@ -60,6 +60,13 @@ constexpr GemmTileInfo kGemmTiles[] = {
     {"64x96, pairs", 64, 96, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
     {"64x128, pairs", 64, 128, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
     {"64x160, pairs", 64, 160, GemmGroups::kTurns, GemmShare::kB, false, 0.85f, false, true},
+    {"turned 128x72", 128, 72, GemmGroups::kRows, GemmShare::kA, true, 0.80f, false},
+    {"turned 128x104", 128, 104, GemmGroups::kRows, GemmShare::kA, true, 0.82f, false},
+    {"turned 128x136", 128, 136, GemmGroups::kRows, GemmShare::kNone, true, 0.84f, false},
+    {"turned 128x152", 128, 152, GemmGroups::kRows, GemmShare::kA, true, 0.85f, false},
+    {"turned 192x72", 192, 72, GemmGroups::kTurns, GemmShare::kA, true, 0.70f, false},
+    {"turned 192x80", 192, 80, GemmGroups::kTurns, GemmShare::kA, true, 0.74f, false},
+    {"turned 256x104", 256, 104, GemmGroups::kRows, GemmShare::kNone, true, 0.80f, false},
 };
 constexpr int kGemmTileCount = sizeof(kGemmTiles) / sizeof(kGemmTiles[0]);
 
@@ -230,7 +237,8 @@ constexpr int kGemmSwapRingBytes = 65536;
 // kernel comes late,
 constexpr float kGemmSwapLateBytes = 20e6f;
 constexpr float kGemmSwapPairLateBytes = 10e6f;   // with k in two parts and no constant b to read before,
-constexpr float kGemmSwapLargeLateBytes = 33e6f;  // in larger clusters;
+constexpr float kGemmSwapLargeLateBytes = 33e6f;  // in larger clusters,
+constexpr float kGemmSwapRoomLateBytes = 6e6f;    // in those with no constant b and a fifth of the SMs left over;
 constexpr float kGemmSwapStreamBytes = 55e6f;     // and from so many on tiles whose k was cut are streamed
 constexpr int kGemmSplitStages = 7;  // at once, of few rows with k cut: with more some blocks get theirs late
 
@@ -420,7 +428,9 @@ inline GemmPlan gemm_sm90_swap_plan(const GemmCall& c, const Device& device) {
   const float left = 2.f * c.n * c.k * (c.b.batch ? c.batch : 1) * (processors - s.workers * s.split) / processors;
   if (sharing == 1 && !streamed) {
     streamed = s.split > 1 && c.constant_b && left > kGemmSwapStreamBytes;
-    plan.late = !streamed && left > (s.split > 2                     ? kGemmSwapLargeLateBytes
+    const bool roomy = s.split > 2 && !c.constant_b && s.workers * s.split * 5 <= processors * 4;
+    plan.late = !streamed && left > (roomy                           ? kGemmSwapRoomLateBytes
+                                     : s.split > 2                   ? kGemmSwapLargeLateBytes
                                      : s.split == 2 && !c.constant_b ? kGemmSwapPairLateBytes
                                                                      : kGemmSwapLateBytes);
     if (streamed) s.split = 1;

@@ -45,8 +45,12 @@ struct GemmSm90Tile {
   // Each warpgroup stages its part of d: chunks as the TMA store reads them, two at least and as many more as there is room
   // for beside the ring, or one of sums in f32, whose rows are padded against bank conflicts.
   // Of 64 columns where a width has no whole chunks of 32 either, if they are even in number: the second overlaps the first.
-  static constexpr int kChunkCols =
-      kWgCols > 128 && kWgCols % 32 && (kWgCols + 63) / 64 % 2 == 0 && !kBoxesOnly ? 64 : gemm_chunk_cols(kWgCols);
+  // Narrow turned ones in two: there a chunk is as many of the caller's rows as one likes.
+  static constexpr bool kInTwo = kTurned && kGroups != GemmGroups::kCols && kWgCols < 160 && kWgCols % 32;
+  static constexpr int kChunkCols = kInTwo ? (kWgCols / 2 + 15) / 16 * 16
+                                    : kWgCols > 128 && kWgCols % 32 && (kWgCols + 63) / 64 % 2 == 0 && !kBoxesOnly
+                                        ? 64
+                                        : gemm_chunk_cols(kWgCols);
   static constexpr int kAcross = (kWgCols + kChunkCols - 1) / kChunkCols;
   static constexpr int kChunkBytes = 64 * kChunkCols * 2;
   static constexpr bool kBoxes = kWgCols >= kChunkCols;
