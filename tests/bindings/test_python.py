@@ -399,45 +399,6 @@ def test_torch_graph(torch, cuda, how):
     assert close(y.cpu().numpy(), reference(x.cpu().numpy()), 1e-5)
 
 
-@pytest.mark.parametrize("how", ["table", "older torch"])
-def test_torch_beside_another_library(torch, cuda, how):
-    """What another library's tensor waits for on the stream that the context had is waited for on torch's current one."""
-
-    class Slow(Producer):
-        def __dlpack__(self, **options):
-            with torch.cuda.stream(torch.cuda.ExternalStream(options["stream"])):
-                torch.cuda._sleep(20_000_000)
-                self.array.add_(1)
-            return self.array.__dlpack__(**{**options, "stream": -1})
-
-    x, y = torch.zeros(1 << 20, device=cuda), as_torch(torch, torch.zeros(1 << 20, device=cuda), how)
-    first, second = torch.cuda.Stream(), torch.cuda.Stream()
-    torch.cuda.synchronize()
-    with torch.cuda.stream(first):
-        einkorn.scale(y, alpha=1.0, y=y)  # the context has this stream now
-    with torch.cuda.stream(second):
-        einkorn.scale(Slow(x), alpha=1.0, y=y)
-        seen = y.clone()
-    torch.cuda.synchronize()
-    assert (seen == 1).all()
-
-
-@pytest.mark.parametrize("how", ["table", "older torch"])
-def test_torch_with_a_stream_of_ones_own(torch, cuda, how):
-    """A context that was given a stream stays on it."""
-    own, other = torch.cuda.Stream(), torch.cuda.Stream()
-    context = einkorn.Context(cuda, stream=own.cuda_stream)
-    x = as_torch(torch, torch.zeros(1 << 20, device=cuda), how)
-    torch.cuda.synchronize()
-    with torch.cuda.stream(own):
-        torch.cuda._sleep(20_000_000)
-        x.add_(1)
-    with torch.cuda.stream(other):
-        einkorn.scale(x, alpha=3.0, y=x, ctx=context)
-    torch.cuda.synchronize()
-    assert (x == 3).all() and context.stream == own.cuda_stream
-
-
 # ---- the generated functions --------------------------------------------------------------------------------------------------
 
 

@@ -39,9 +39,7 @@ class Call {
   bool import(PyObject* value, const Field& field, ImportedTensor* out) {
     if (!import_tensor(value, field.writable, context, op->name, field.name, out)) return false;
     if (!first_ && !field.host) first_ = out;
-    const bool knows_stream = out->table || out->stream_of;
-    if (knows_stream && !framework_) framework_ = out;
-    foreign_ |= !knows_stream && out->tensor.device.type != EK_DEVICE_CPU;
+    if ((out->table || out->stream_of) && !framework_) framework_ = out;
     return true;
   }
   template <class T>
@@ -54,7 +52,6 @@ class Call {
   int tensor_count_ = 0;
   ImportedTensor* first_ = nullptr;      // its device is where the op runs
   ImportedTensor* framework_ = nullptr;  // the first whose framework has a current stream
-  bool foreign_ = false;                 // others: made ready on the stream that the context had
   std::vector<std::unique_ptr<ImportedTensor>> list_tensors_;
   std::vector<PyObject*> list_items_;  // held: a sequence may make its items on demand, or change during the call
   std::vector<std::vector<const ek_tensor*>> lists_;
@@ -188,8 +185,7 @@ bool Call::choose_context() {
   }
   if (!context->follow || !framework_) return true;
   ek_stream stream = nullptr;
-  if (!current_stream(*framework_, context->device, &stream)) return false;
-  return foreign_ ? follow_after(context, stream) : set_stream(context, stream);
+  return current_stream(*framework_, &stream) && set_stream(context, stream);
 }
 
 }  // namespace

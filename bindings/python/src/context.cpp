@@ -84,22 +84,6 @@ bool set_stream(Context* context, ek_stream stream) {
   return true;
 }
 
-bool follow_after(Context* context, ek_stream stream) {
-  if (context->stream == stream) return true;
-  ek_event* event = nullptr;
-  const ek_status made = ek_event_create(context->device, &event);
-  if (made != EK_STATUS_OK) {
-    raise(made, ek_last_error());
-    return false;
-  }
-  ek_status status = ek_event_record(event, context->handle);
-  const bool set = status == EK_STATUS_OK && set_stream(context, stream);
-  if (set) status = ek_event_wait(event, context->handle);
-  if (status != EK_STATUS_OK) raise(status, ek_context_error(context->handle));
-  ek_event_destroy(event);
-  return set && status == EK_STATUS_OK;
-}
-
 Context* context_arg(PyObject* capsule) {
   ContextPtr* held = unwrap(capsule);
   return held ? held->get() : nullptr;

@@ -51,8 +51,6 @@ Context* default_context(ek_device device);
 // From a Context object (its `_native` capsule), or None: what the thread uses, which may be nullptr. Borrowed.
 bool context_from(PyObject* object, Context** context_out);
 bool set_stream(Context* context, ek_stream stream);
-// The same, for a call whose tensors may come from work on the stream that the context had: that is waited for.
-bool follow_after(Context* context, ek_stream stream);
 
 PyObject* context_create(PyObject*, PyObject* args);
 PyObject* context_default(PyObject*, PyObject* args);
@@ -82,8 +80,8 @@ struct ImportedTensor {
 bool import_tensor(PyObject* object, bool writable, Context* context, const char* op, const char* name,
                    ImportedTensor* out);
 void release_tensor(ImportedTensor* tensor);
-// The current stream of the tensor's framework on a CUDA device.
-bool current_stream(const ImportedTensor& tensor, ek_device device, ek_stream* stream_out);
+// The framework's current stream on the tensor's device.
+bool current_stream(const ImportedTensor& tensor, ek_stream* stream_out);
 
 // dlpack(owner, data, device_type, device_id, dtype, shape, strides) -> capsule that keeps `owner` alive.
 PyObject* make_dlpack(PyObject*, PyObject* args);

@@ -2,7 +2,7 @@
 // Python objects as ek_tensor views, without a copy. Three ways in, found once per type and remembered:
 //   buffer    NumPy and whatever else has the buffer protocol; bf16 and fp8 arrays (ml_dtypes) through an integer view
 //   exchange  DLPack's C exchange table (torch >= 2.10): no Python object is made, and it knows the current stream
-//   dlpack    any other object with __dlpack__; of these torch before 2.10 knows the current stream too
+//   dlpack    any other object with __dlpack__
 #include <cstdio>
 #include <cstring>
 #include <new>
@@ -96,9 +96,7 @@ PyObject* find_stream_of(PyObject* object) {
     PyErr_Clear();
     if (!stream_of) Py_CLEAR(tensor);
   }
-  const int is_tensor = stream_of ? PyObject_IsInstance(object, tensor) : 0;
-  if (is_tensor < 0) PyErr_Clear();  // an object that lies about its class is none of torch's
-  return is_tensor == 1 ? stream_of : nullptr;
+  return stream_of && PyObject_IsInstance(object, tensor) == 1 ? stream_of : nullptr;
 }
 
 bool find_way(PyObject* object, const char* op, const char* name, KnownType* out) {
@@ -342,7 +340,8 @@ void release_tensor(ImportedTensor* tensor) {
   Py_CLEAR(tensor->keep);
 }
 
-bool current_stream(const ImportedTensor& tensor, ek_device device, ek_stream* stream_out) {
+bool current_stream(const ImportedTensor& tensor, ek_stream* stream_out) {
+  const ek_device device = tensor.tensor.device;
   if (tensor.table) return tensor.table->current_stream(device.type, device.id, stream_out) == 0;
   PyObject* stream = PyObject_CallFunction(tensor.stream_of, "i", device.id);
   if (!stream) return false;
