@@ -16,16 +16,17 @@ struct GemmKernel {
   uint32_t needs;
 };
 
-extern const GemmKernel kGemmSm90;       // gemm_sm90.cu: TMA + wgmma tiles
-extern const GemmKernel kGemmSm90Split;  // gemm_sm90.cu: the same with k cut, so that all SMs have work
-extern const GemmKernel kGemmSm90Swap;   // gemm_sm90.cu: few rows of a: b takes their place in wgmma
-extern const GemmKernel kGemmSkinny;     // gemm_skinny.cu: few rows of a, straight into mma.sync
-extern const GemmKernel kGemmGemv;       // gemm_gemv.cu: one to eight rows of a
-extern const GemmKernel kGemmSm80;       // gemm_sm80.cu: mma.sync + cp.async, f16 and bf16
-extern const GemmKernel kGemmSm80Tf32;   // gemm_sm80.cu: the same for f32, with EK_FLAG_TF32
-extern const GemmKernel kGemmSm75;       // gemm_sm75.cu: mma.sync, f16
-extern const GemmKernel kGemmCublaslt;   // gemm_cublaslt_cuda.cpp: cuBLASLt, if the process can load it
-extern const GemmKernel kGemmSimt;       // gemm_simt.cu: anything
+extern const GemmKernel kGemmSm90;        // gemm_sm90.cu: TMA + wgmma tiles
+extern const GemmKernel kGemmSm90Split;   // gemm_sm90.cu: the same with k cut, so that all SMs have work
+extern const GemmKernel kGemmSm90Swap;    // gemm_sm90.cu: few rows of a: b takes their place in wgmma
+extern const GemmKernel kGemmSm90Skinny;  // gemm_sm90_skinny.cu: few rows of a, TMA + mma.sync
+extern const GemmKernel kGemmSkinny;      // gemm_skinny.cu: few rows of a, straight into mma.sync
+extern const GemmKernel kGemmGemv;        // gemm_gemv.cu: one to eight rows of a
+extern const GemmKernel kGemmSm80;        // gemm_sm80.cu: mma.sync + cp.async, f16 and bf16
+extern const GemmKernel kGemmSm80Tf32;    // gemm_sm80.cu: the same for f32, with EK_FLAG_TF32
+extern const GemmKernel kGemmSm75;        // gemm_sm75.cu: mma.sync, f16
+extern const GemmKernel kGemmCublaslt;    // gemm_cublaslt_cuda.cpp: cuBLASLt, if the process can load it
+extern const GemmKernel kGemmSimt;        // gemm_simt.cu: anything
 
 // A row of an op's table: kCall says what its arguments ask for.
 template <class Args, GemmCall (*kCall)(const Args&), const GemmKernel& kKernel>

@@ -22,32 +22,12 @@ const char* why_not(const GemmCall& c, const Device&) {
 
 template <class S>
 ek_status run_shape(const GemmCall& c, const Launch& l) {
-  GemmSkinnyParams p;
-  p.a = c.a.data;
-  p.b = c.b.data;
-  p.c = c.c.data;
-  p.d = c.d.data;
-  p.a_row = c.a.row;
-  p.b_col = c.b.col;
-  p.c_row = c.c.row;
-  p.d_row = c.d.row;
-  p.a_batch = c.a.batch;
-  p.b_batch = c.b.batch;
-  p.c_batch = c.c.batch;
-  p.d_batch = c.d.batch;
-  p.m = c.m;
-  p.n = c.n;
-  p.k = c.k;
-  p.epilogue = gemm_epilogue_of(c);
-  p.gated = c.gated;
-  p.constant_b = c.constant_b;
-  p.out_f32 = c.out == EK_DTYPE_F32;
   Grid grid;
   const int64_t blocks = gemm_skinny_blocks(c, l.device, S::kCols, S::kBlocks);
   grid.blocks = dim3(static_cast<unsigned>(blocks), static_cast<unsigned>(c.batch));
   grid.threads = dim3(kSkinnyWarps * 32);
   grid.smem = S::kSmemBytes;
-  return launch(l, gemm_skinny<S>, grid, p);
+  return launch(l, gemm_skinny<S>, grid, gemm_skinny_params(c));
 }
 
 ek_status run(const GemmCall& call, const Launch& l) {

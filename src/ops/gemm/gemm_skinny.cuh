@@ -30,9 +30,34 @@ struct GemmSkinnyParams {
   bool gated, constant_b, out_f32;
 };
 
+inline GemmSkinnyParams gemm_skinny_params(const GemmCall& c) {
+  GemmSkinnyParams p;
+  p.a = c.a.data;
+  p.b = c.b.data;
+  p.c = c.c.data;
+  p.d = c.d.data;
+  p.a_row = c.a.row;
+  p.b_col = c.b.col;
+  p.c_row = c.c.row;
+  p.d_row = c.d.row;
+  p.a_batch = c.a.batch;
+  p.b_batch = c.b.batch;
+  p.c_batch = c.c.batch;
+  p.d_batch = c.d.batch;
+  p.m = c.m;
+  p.n = c.n;
+  p.k = c.k;
+  p.epilogue = gemm_epilogue_of(c);
+  p.gated = c.gated;
+  p.constant_b = c.constant_b;
+  p.out_f32 = c.out == EK_DTYPE_F32;
+  return p;
+}
+
 template <class T, int kTiles_, int kTokens_, int kUnroll_, int kBlocks_, bool kOnce_ = false>
 struct GemmSkinnyShape {
   using Type = T;
+  static constexpr int kWarps = kSkinnyWarps;
   static constexpr int kTiles = kTiles_;    // of 16 columns of d
   static constexpr int kTokens = kTokens_;  // of 8 rows of a
   static constexpr int kUnroll = kUnroll_;  // steps of k that are loaded while as many are multiplied
@@ -86,27 +111,32 @@ struct SkinnyA {
   }
 };
 
-// From the sums of the warps to d; a thread for each pair of columns of a row, which is gate and up of a gated product.
+// What the warps have for a column and row, added up.
+template <class S>
+__device__ __forceinline__ float gemm_skinny_sum(const float4* sums, int col, int row) {
+  const int tile = col / 16, h = col / 8 % 2, s = row / 8;
+  const float* at =
+      reinterpret_cast<const float*>(sums + (tile * S::kTokens + s) * 32 + col % 8 * 4 + row % 8 / 2) + h * 2 + row % 2;
+  float sum = 0.f;
+#pragma unroll 8
+  for (int w = 0; w < S::kWarps; ++w) sum += at[w * S::kTiles * S::kTokens * 128];
+  return sum;
+}
+
+// From the sums of the warps to d; a thread for each pair of columns of a row, which is gate and up of a gated product. thread:
+// which one this is.
 template <class S>
 __device__ __forceinline__ void gemm_skinny_store(const GemmSkinnyParams& p, const float4* sums, int64_t first_col,
-                                                  int64_t batch) {
+                                                  int64_t batch, int thread) {
   using T = typename S::Type;
-  const auto sum_of = [&](int col, int row) {
-    const int tile = col / 16, h = col / 8 % 2, s = row / 8;
-    const float* at = reinterpret_cast<const float*>(sums + (tile * S::kTokens + s) * 32 + col % 8 * 4 + row % 8 / 2) +
-                      h * 2 + row % 2;
-    float sum = 0.f;
-#pragma unroll
-    for (int w = 0; w < kSkinnyWarps; ++w) sum += at[w * S::kTiles * S::kTokens * 128];
-    return sum;
-  };
   const int rows = static_cast<int>(p.m);
-  for (int e = threadIdx.x; e < S::kCols / 2 * rows; e += kSkinnyWarps * 32) {
+  for (int e = thread; e < S::kCols / 2 * rows; e += S::kWarps * 32) {
     const int col = e % (S::kCols / 2) * 2, row = e / (S::kCols / 2);
     const int64_t n = first_col + col;
     if (n >= p.n) continue;
     const bool both = n + 1 < p.n;
-    float z[2] = {sum_of(col, row) * p.epilogue.alpha, sum_of(col + 1, row) * p.epilogue.alpha};
+    float z[2] = {gemm_skinny_sum<S>(sums, col, row) * p.epilogue.alpha,
+                  gemm_skinny_sum<S>(sums, col + 1, row) * p.epilogue.alpha};
     if (p.epilogue.bias) {
       const T* bias = static_cast<const T*>(p.epilogue.bias) + n;
       z[0] += static_cast<float>(bias[0]);
@@ -210,7 +240,7 @@ __global__ __launch_bounds__(kSkinnyWarps * 32,
         sums[((warp * S::kTiles + t) * S::kTokens + s) * 32 + lane] =
             make_float4(acc[t][s][0], acc[t][s][1], acc[t][s][2], acc[t][s][3]);
     __syncthreads();
-    gemm_skinny_store<S>(p, sums, first_col, batch);
+    gemm_skinny_store<S>(p, sums, first_col, batch, threadIdx.x);
     __syncthreads();
   }
 }

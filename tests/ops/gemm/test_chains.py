@@ -16,7 +16,7 @@ SHARDS = 5  # processes of tools/gpu-check
 # cluster; tiles are streamed, whose pieces meet in the workspace that all calls share; and plans that let the next kernel in
 # late, of whole tiles and of few rows with k cut.
 SIZES = [(1, 1024, 1024), (8, 1024, 2048), (16, 1024, 4096), (64, 1024, 1024), (200, 512, 1024), (72, 72, 6152),
-         (13, 8712, 3080), (392, 1152, 5128), (13, 264, 80008)]  # fmt: skip
+         (4, 2112, 2112), (13, 8712, 3080), (392, 1152, 5128), (13, 264, 80008)]  # fmt: skip
 STEPS, BUFFERS, INPUTS = 8, 4, 8  # a chain writes each buffer twice
 REPLAYS = {"ci": 40, "full": 80}
 DTYPES = ("bf16", "f16", "f32")
