@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_sm90_skinny_config.h"
 
 using namespace ek;
 
@@ -287,11 +288,12 @@ void every_tile_tested() {
       {1160, 120, 10248}, {136, 648, 3592},  {72, 72, 2568},     {72, 72, 7176},    {72, 72, 10248},
       {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152},   {5, 1024, 4096},
       {13, 1024, 4096},   {30, 1024, 4096},  {152, 7776, 72},    {264, 8472, 72},   {264, 11280, 72},
-      {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72}, {3, 1032, 4104}, {4, 6136, 1608}, {7, 12600, 200}, {8, 8184, 1608}, {3, 10232, 1608}};
+      {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72},    {3, 1032, 4104},   {4, 6136, 1608},
+      {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
-    bool few = false;
+    bool few = false, skinny[4][3] = {};
     const auto see = [&](const int64_t* size, bool constant) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -303,6 +305,11 @@ void every_tile_tested() {
       if (gemm_sm90_splits(c, device)) {
         const int tile = gemm_sm90_split_plan(c, device).tile;
         seen[tile] = split[tile] = true;
+      }
+      if (c.m <= kGemmSkinnyMaxM) {
+        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
+        const int64_t blocks = plan.blocks, sets = gemm_ceil(c.n, 16);
+        skinny[plan.resident][blocks == sets ? 0 : blocks == device.processors ? 1 : 2] = true;
       }
       if (c.m > kGemmSwapMaxM) return;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
@@ -316,6 +323,7 @@ void every_tile_tested() {
     for (const auto& size : kSizes) see(size, false), see(size, true);
     CHECK(cut);
     CHECK(few);
+    CHECK(skinny[2][0] && skinny[2][1] && skinny[2][2] && skinny[3][0] && skinny[3][2]);
     CHECK(tail || !full);
     for (int tile = 0; tile < kGemmTileCount; ++tile) {
       if (!gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain)) continue;
@@ -374,14 +382,15 @@ void waves() {
 // Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
 // do.
 void some_tiles() {
-  constexpr int64_t kSome[][3] = {
-      {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64}, {392, 11424, 72},
-      {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},    {5, 16904, 64},
-      {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}};
+  constexpr int64_t kSome[][3] = {{72, 72, 200},    {72, 72, 5128},    {1160, 72, 3080}, {1160, 1560, 136},
+                                  {72, 10840, 64},  {392, 11424, 72},  {392, 4248, 72},  {1288, 1296, 72},
+                                  {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
+                                  {13, 8456, 64},   {30, 16904, 64},   {60, 8456, 64},   {60, 1032, 1032},
+                                  {40, 3144, 1032}, {3, 72, 1608},     {7, 12600, 72}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
-    bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
+    bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false, resident[4] = {}, goes_on = false;
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -392,6 +401,11 @@ void some_tiles() {
       wide |= gemm_boxes_only(t);
       overlap |= t.share == GemmShare::kNone && t.cols % 32;
       split |= gemm_sm90_splits(c, device);
+      if (c.m <= kGemmSkinnyMaxM) {
+        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
+        resident[plan.resident] = true;
+        goes_on |= plan.blocks < gemm_ceil(c.n, 16);
+      }
       if (c.m > kGemmSwapMaxM) continue;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
       const GemmSwapTile& u = kGemmSwapTiles[plan.tile];
@@ -404,6 +418,7 @@ void some_tiles() {
     CHECK(groups[0] && groups[1] && groups[2] && wide && overlap && (split || full));
     CHECK(turned[0] && turned[1] && turned[2]);
     CHECK(share[11] && share[21] && share[12] && share[42]);
+    CHECK(resident[2] && resident[3] && goes_on);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }
@@ -453,6 +468,23 @@ void skinny_blocks() {
     for (int64_t off = -16; off <= 16; ++off) CHECK_EQ(blocks((int64_t{1} << power) + off), 264);
 }
 
+// gemm_sm90_skinny: blocks for all columns, no more than have work, and none much longer than the others.
+void sm90_skinny_plans() {
+  const Device device = h200();
+  for (const int64_t k : {8, 1024, 1536, 1544, 4096, 65536})
+    for (int64_t n = 1; n <= 70000; n += n < 200 ? 1 : 97)
+      for (const int64_t batch : {1, 2, 65535}) {
+        GemmCall c = linear(4, n, k);
+        c.batch = batch;
+        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
+        const int64_t sets = gemm_ceil(n, 16);
+        CHECK(plan.resident == 2 || plan.resident == 3);
+        CHECK(plan.blocks >= 1 && plan.blocks <= sets);
+        if (plan.blocks < sets) CHECK(batch == 1 && sets * 10 >= gemm_ceil(sets, plan.blocks) * plan.blocks * 9);
+        CHECK_EQ(plan.late, sets * batch * 2 <= device.processors);
+      }
+}
+
 }  // namespace
 
 int main() {
@@ -470,5 +502,6 @@ int main() {
   some_tiles();
   refusals();
   skinny_blocks();
+  sm90_skinny_plans();
   return check::report("gemm_config");
 }

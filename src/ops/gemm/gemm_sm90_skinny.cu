@@ -42,7 +42,7 @@ ek_status run_shape(const GemmCall& c, const GemmSm90SkinnyPlan& plan, const Lau
   return launch(l, gemm_sm90_skinny<S>, grid, p);
 }
 
-// The best of some forty forms (docs/measured-facts/gemm.md).
+// The best of some forty forms (docs/measured-facts/few-rows.md).
 template <class T>
 ek_status run_plan(const GemmCall& c, const GemmSm90SkinnyPlan& plan, const Launch& l) {
   return plan.resident == 3 ? run_shape<GemmSm90SkinnyShape<T, 8, 4, 3>>(c, plan, l)
