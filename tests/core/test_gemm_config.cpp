@@ -273,6 +273,22 @@ void choices() {
 }
 
 // The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
+// Of gemm_sm90_skinny, by its blocks of an SM: those of one wave with the next kernel late or not, more than fit, those that go on to
+// further columns (all that fit, or one to an SM), and rings that are filled again.
+enum { kLate, kEarly, kMoreThanFit, kGoesOn, kOneToAnSm, kGoesRound, kSkinnyKinds };
+void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinnyKinds]) {
+  if (c.m > kGemmSm90SkinnyMaxM) return;
+  const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
+  const int64_t sets = gemm_ceil(c.n, 16), room = int64_t{device.processors} * plan.resident;
+  bool (&kinds)[kSkinnyKinds] = seen[plan.resident];
+  if (plan.blocks == sets)
+    kinds[sets > room ? kMoreThanFit : plan.late ? kLate : kEarly] = true;
+  else
+    kinds[plan.blocks == room ? kGoesOn : kOneToAnSm] = true;
+  const int warps = plan.resident == 2 ? 16 : 8, stages = plan.resident == 2 ? 3 : 4;
+  kinds[kGoesRound] |= gemm_ceil(sets, plan.blocks) * gemm_ceil(gemm_ceil(c.k, 64), warps) > stages;
+}
+
 void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
       {72, 72, 5128},     {5, 12288, 64},    {13, 4104, 64},     {13, 12288, 136},  {30, 4104, 64},
@@ -289,11 +305,12 @@ void every_tile_tested() {
       {136, 936, 7176},   {136, 744, 6152},  {1160, 72, 3080},   {776, 72, 6152},   {5, 1024, 4096},
       {13, 1024, 4096},   {30, 1024, 4096},  {152, 7776, 72},    {264, 8472, 72},   {264, 11280, 72},
       {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72},    {3, 1032, 4104},   {4, 6136, 1608},
-      {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608}};
+      {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608},   {3, 18952, 1032},  {7, 4120, 2056},
+      {3, 6808, 1608},    {7, 264, 520}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
-    bool few = false, skinny[4][3] = {};
+    bool few = false, skinny[4][kSkinnyKinds] = {};
     const auto see = [&](const int64_t* size, bool constant) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -306,11 +323,7 @@ void every_tile_tested() {
         const int tile = gemm_sm90_split_plan(c, device).tile;
         seen[tile] = split[tile] = true;
       }
-      if (c.m <= kGemmSkinnyMaxM) {
-        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
-        const int64_t blocks = plan.blocks, sets = gemm_ceil(c.n, 16);
-        skinny[plan.resident][blocks == sets ? 0 : blocks == device.processors ? 1 : 2] = true;
-      }
+      see_skinny(c, device, skinny);
       if (c.m > kGemmSwapMaxM) return;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
       swapped[plan.tile] = true;
@@ -323,7 +336,7 @@ void every_tile_tested() {
     for (const auto& size : kSizes) see(size, false), see(size, true);
     CHECK(cut);
     CHECK(few);
-    CHECK(skinny[2][0] && skinny[2][1] && skinny[2][2] && skinny[3][0] && skinny[3][2]);
+    for (int kind = 0; kind < kSkinnyKinds; ++kind) CHECK(skinny[2][kind] && (skinny[3][kind] || kind == kOneToAnSm));
     CHECK(tail || !full);
     for (int tile = 0; tile < kGemmTileCount; ++tile) {
       if (!gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain)) continue;
@@ -386,11 +399,12 @@ void some_tiles() {
                                   {72, 10840, 64},  {392, 11424, 72},  {392, 4248, 72},  {1288, 1296, 72},
                                   {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
                                   {13, 8456, 64},   {30, 16904, 64},   {60, 8456, 64},   {60, 1032, 1032},
-                                  {40, 3144, 1032}, {3, 72, 1608},     {7, 12600, 72}};
+                                  {40, 3144, 1032}, {3, 72, 4104},     {7, 18952, 520}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
-    bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false, resident[4] = {}, goes_on = false;
+    bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
+    bool skinny[4][kSkinnyKinds] = {};
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -401,11 +415,7 @@ void some_tiles() {
       wide |= gemm_boxes_only(t);
       overlap |= t.share == GemmShare::kNone && t.cols % 32;
       split |= gemm_sm90_splits(c, device);
-      if (c.m <= kGemmSkinnyMaxM) {
-        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
-        resident[plan.resident] = true;
-        goes_on |= plan.blocks < gemm_ceil(c.n, 16);
-      }
+      see_skinny(c, device, skinny);
       if (c.m > kGemmSwapMaxM) continue;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
       const GemmSwapTile& u = kGemmSwapTiles[plan.tile];
@@ -418,7 +428,7 @@ void some_tiles() {
     CHECK(groups[0] && groups[1] && groups[2] && wide && overlap && (split || full));
     CHECK(turned[0] && turned[1] && turned[2]);
     CHECK(share[11] && share[21] && share[12] && share[42]);
-    CHECK(resident[2] && resident[3] && goes_on);
+    CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }

@@ -46,7 +46,8 @@ TILES = [
     (136, 936, 7176), (136, 744, 6152), (1160, 72, 3080), (776, 72, 6152),
     (5, 1024, 4096), (13, 1024, 4096), (30, 1024, 4096), (152, 7776, 72), (264, 8472, 72), (264, 11280, 72),
     (1288, 1296, 72), (1544, 1560, 72), (584, 3384, 72), (3, 1032, 4104), (4, 6136, 1608), (7, 12600, 200), (8, 8184, 1608),
-    (3, 10232, 1608),
+    (3, 10232, 1608), (3, 18952, 1032), (7, 4120, 2056), (3, 6808, 1608),
+    (7, 264, 520),
 ]  # fmt: skip
 # And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
 # largest, turned ones in turns and alone, and to a third: wide ones in turns.
@@ -56,12 +57,12 @@ WAVES = [
 ]  # fmt: skip
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, the same in
 # several chunks, two in turns, tiles by rows, by columns, turned ones with chunks that overlap, by rows and in turns, clusters of
-# eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b; few enough
-# for mma.sync: two and three blocks an SM, blocks that go on.
+# eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b; up to 8 by mma.sync, two and three blocks an
+# SM, which go round their rings and on to further columns.
 SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (1160, 72, 3080), (1160, 1560, 136), (72, 10840, 64), (392, 11424, 72), (392, 4248, 72), (1288, 1296, 72),
     (200, 3808, 136), (328, 5712, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
-    (3, 72, 1608), (7, 12600, 72),
+    (3, 72, 4104), (7, 18952, 520),
 ]  # fmt: skip
 PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
 # Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.

@@ -13,7 +13,7 @@ namespace {
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = why_not_wgmma(device)) return why;
-  if (c.m > kGemmSkinnyMaxM) return "m is more than 8";
+  if (c.m > kGemmSm90SkinnyMaxM) return "m is more than 8";
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.k % 8) return "k is not a multiple of 8";
   if (c.a.col != 1) return "rows of a are not contiguous";

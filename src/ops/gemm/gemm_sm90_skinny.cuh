@@ -17,7 +17,7 @@
 
 namespace ek {
 
-constexpr int kSkinnyReadyBarrier = 1;  // the ring's barriers are set up
+constexpr int kSkinnyReadyBarrier = 1;  // the ring's barriers are set up, and its first loads on the way
 constexpr int kSkinnySumsBarrier = 2;   // among the warps that multiply
 
 template <class T, int kWarps_, int kStages_, int kBlocks_>
@@ -30,7 +30,7 @@ struct GemmSm90SkinnyShape {
   static constexpr int kThreads = kWarps * 32 + 32;
   static constexpr int kBoxBytes = kCols * kSwizzleBytes;
   static constexpr int kStageBytes = kWarps * kBoxBytes;
-  static constexpr int kSums = kWarps * 32;  // of four
+  static constexpr int kSums = kWarps * 32;  // of a set, by fours
   static constexpr int kSmemBytes = kStages * kStageBytes + 2 * kSums * 16 + 2 * kStages * 8;
   static_assert(kBlocks * (kSmemBytes + 1024) <= 228 * 1024, "as many blocks as the plan counts on");
 };
@@ -113,10 +113,9 @@ __device__ __forceinline__ void sm90_skinny_store(const GemmSm90SkinnyParams& p,
   if (!p.plain) return gemm_skinny_store<S>(p, sums, first_col, blockIdx.y, thread);
   const int col = thread % 8 * 2, row = thread / 8;
   if (row >= p.m || first_col + col >= p.n) return;
-  const float scale[2] = {p.epilogue.alpha, p.epilogue.out_scale};
   float y[2];
 #pragma unroll
-  for (int i = 0; i < 2; ++i) y[i] = gemm_skinny_sum<S>(sums, col + i, row) * scale[0] * scale[1];
+  for (int i = 0; i < 2; ++i) y[i] = gemm_skinny_sum<S>(sums, col + i, row) * p.epilogue.alpha * p.epilogue.out_scale;
   store_vec<T, 2>(static_cast<T*>(p.d) + blockIdx.y * p.d_batch + row * p.d_row + first_col + col, pack<T, 2>(y));
 }
 
@@ -178,7 +177,7 @@ __device__ __forceinline__ void sm90_skinny_consume(const GemmSm90SkinnyParams& 
 #pragma unroll
       for (int j = 0; j < kAhead; ++j) load_a(a[j], j);
     }
-    // Another warp stores each time, since that takes longer. Who comes to the next barrier has ended these sums, so that those
+    // Other warps store each time, since that takes longer. Who comes to the next barrier has ended these sums, so that those
     // after the next may take their place.
     float4* const sums = smem.sums + turn % 2 * S::kSums;
     sums[warp * 32 + at * 4 + q] =

@@ -6,7 +6,7 @@
 
 namespace ek {
 
-constexpr int kGemmSkinnyMaxM = 8;
+constexpr int kGemmSm90SkinnyMaxM = 8;
 
 // gemm_sm90_skinny: how many blocks share an SM, and how many there are.
 struct GemmSm90SkinnyPlan {

@@ -40,6 +40,36 @@ def test_gemm_batched(plan):
     plan.check()
 
 
+@pytest.mark.parametrize("shared", [False, True])
+def test_few_rows_and_a_long_k(device, shared):
+    """Weights as linear layers have them, one for each product or one for all: rows that have other blocks for a long k."""
+    rng = np.random.default_rng(7)
+    context, batch, m, n, k = einkorn.Context(device), 3, 5, 264, 2056
+    a, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((batch, m, k), (1 if shared else batch, n, k)))
+    exact = lambda x, y: x.astype(float) @ y.astype(float).swapaxes(1, 2)  # noqa: E731
+    want = exact(a, w)
+    bound = 2.0**-11 * np.abs(want) + 2.0**-24 * k * exact(np.abs(a), np.abs(w))  # of f16, of sums in f32
+    took = []
+    for row in (r.name for r in rows.usable("gemm_batched", device)):
+        context.force("gemm_batched", row)
+        try:
+            if device == "cpu":
+                d = einkorn.gemm_batched(a, np.broadcast_to(w, (batch, n, k)).swapaxes(1, 2), ctx=context)
+            else:
+                b = einkorn.from_numpy(w, device).view((batch, k, n), (0 if shared else n * k, 1, k))
+                d = einkorn.from_numpy(np.full((batch, m, n), np.nan, np.float16), device)
+                einkorn.gemm_batched(einkorn.from_numpy(a, device), b, d=d, ctx=context)
+                context.synchronize()
+                d = d.numpy()
+        except einkorn.Error as e:
+            assert e.status == "unsupported", e
+            continue
+        took.append(row)
+        wrong = np.abs(d - want) > bound
+        assert not wrong.any() and not np.isnan(d).any(), f"{row}: {wrong.sum()} of {wrong.size} are wrong"
+    assert took
+
+
 def test_batch_invariant_over_m(device, level):
     """Also in a batch of products: a row of d has the same bits whatever m is."""
     if level == "smoke":

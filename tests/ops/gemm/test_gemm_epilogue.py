@@ -9,7 +9,7 @@ VARIANTS = [
     {"act": "gelu_tanh"}, {"act": "silu", "gated": True}, {"act": "silu"}, {"act": "gelu_erf", "out_scale": 0.5},
     {"act": "relu", "constant_b": True}, {"act": "relu2", "out_scale": -2.0}, {"gated": True, "act": "gelu_tanh"},
     {"gated": True, "out_scale": 3.0}, {"gated": True, "act": "gelu_erf"}, {"gated": True, "act": "relu"},
-    {"gated": True, "act": "relu2"},
+    {"gated": True, "act": "relu2"}, {"out_scale": -0.5},
 ]  # fmt: skip
 
 
