@@ -26,9 +26,11 @@ HEAD = """\
 # timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
-# By trials of 80 shapes that have no case in the bench (docs/measured-facts/gemm.md); gemm_batched by one that has.
+# By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
 OTHERS = (
+    *((op, "n=..6144 k=512.. m=1..8", "sm90_skinny") for op in OPS),
+    *((op, "k=512.. m=1..4", "sm90_skinny") for op in OPS),
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
     *((op, "n=..4096 k=..1024 m=1..16", "sm80_skinny") for op in OPS),
     *((op, "n=..4096 k=..2048 m=1..8", "sm80_skinny") for op in OPS),
