@@ -28,9 +28,19 @@ HEAD = """\
 """
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
+# With an epilogue gemm_sm90_skinny gains only where kernels overlap.
+FEW = (("gemm", ""), ("gemm_epilogue", "constant_b=1 "))
+FEW_RANGES = (
+    "n=..1056 k=512..4096 m=1..8",
+    "n=1057..6144 k=512..8192 m=1..4",
+    "n=1057..6144 k=512..2048 m=5..8",
+    "n=4096..6144 k=2049..14336 m=5..8",
+    "n=8192.. k=512.. m=1..4",
+    "n=8192.. k=512..1024 m=5..8",
+)
 OTHERS = (
-    *((op, "n=..6144 k=512.. m=1..8", "sm90_skinny") for op in OPS),
-    *((op, "k=512.. m=1..4", "sm90_skinny") for op in OPS),
+    ("gemm", "constant_b=0 n=..6144 k=512.. m=1..8", "sm90_skinny"),
+    *((op, where + conditions, "sm90_skinny") for op, where in FEW for conditions in FEW_RANGES),
     ("gemm", "n=..10240 k=..1024 m=1..8", "sm80_skinny"),
     *((op, "n=..4096 k=..1024 m=1..16", "sm80_skinny") for op in OPS),
     *((op, "n=..4096 k=..2048 m=1..8", "sm80_skinny") for op in OPS),
