@@ -26,7 +26,7 @@ HEAD = """\
 # timings like those of bench/results/h200/gemm.json, of one run or the mean of two. Shapes that no rule names are left to
 # the order of the rows and the plans of gemm_config.h.
 """
-# By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md); gemm_batched by one that has.
+# By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
 # With an epilogue gemm_sm90_skinny gains only where kernels overlap.
 FEW = (("gemm", ""), ("gemm_epilogue", "constant_b=1 "))
