@@ -7,6 +7,7 @@
 
 #include "check.h"
 #include "ops/gemm/gemm_config.h"
+#include "ops/gemm/gemm_sm90_narrow_config.h"
 #include "ops/gemm/gemm_sm90_skinny_config.h"
 
 using namespace ek;
@@ -272,7 +273,6 @@ void choices() {
   }
 }
 
-// The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
 // Of gemm_sm90_skinny, by its blocks of an SM: those of one wave with the next kernel late or not, more than fit, those that go on to
 // further columns (all that fit, or one to an SM), and rings that are filled again.
 enum { kLate, kEarly, kMoreThanFit, kGoesOn, kOneToAnSm, kGoesRound, kSkinnyKinds };
@@ -289,6 +289,35 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
   kinds[kGoesRound] |= gemm_ceil(sets, plan.blocks) * gemm_ceil(gemm_ceil(c.k, 64), warps) > stages;
 }
 
+// Of gemm_sm90_narrow, by its rows of a: k whole or cut, and rings that are filled again. And of all of them: every number of parts and
+// of blocks an SM, parts of different lengths, an odd number of blocks of k, a block that ends nothing, and more blocks than fit.
+struct NarrowSeen {
+  bool rows[33][2][2] = {}, split[kGemmMaxSplit + 1] = {}, resident[kGemmNarrowResident + 1] = {};
+  bool uneven = false, odd = false, idle = false, late = false, waves[2] = {};
+
+  void see(const GemmCall& c, const Device& device) {
+    if (c.m > kGemmNarrowMaxM || c.k % 64) return;
+    const GemmNarrowPlan p = gemm_narrow_plan(c, device);
+    const int64_t steps = gemm_ceil(c.k, kGemmNarrowK), tiles = gemm_ceil(c.n, kGemmNarrowCols);
+    const bool cut = p.split > 1;
+    rows[p.rows][cut][0] = split[p.split] = resident[p.resident] = true;
+    rows[p.rows][cut][1] |= steps / p.split > p.stages;
+    uneven |= steps % p.split != 0;
+    odd |= c.k % kGemmNarrowK != 0;
+    idle |= p.each * (p.split - 1) >= gemm_narrow_units(p.rows);
+    late |= p.late;
+    waves[cut] |= tiles > gemm_narrow_room(device.processors, p.split, p.resident);
+  }
+  void check() const {
+    for (const int r : {8, 16, 32})
+      for (const bool cut : {false, true}) CHECK(rows[r][cut][0] && rows[r][cut][1]);
+    for (int s = 1; s <= kGemmMaxSplit; ++s) CHECK(split[s]);
+    for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
+    CHECK(uneven && odd && idle && late && waves[0] && waves[1]);
+  }
+};
+
+// The sizes that the tests of gemm and gemm_epilogue take for this (TILES in tests/harness/matrix.py) reach every tile.
 void every_tile_tested() {
   constexpr int64_t kSizes[][3] = {
       {72, 72, 5128},     {5, 12288, 64},    {13, 4104, 64},     {13, 12288, 136},  {30, 4104, 64},
@@ -306,11 +335,15 @@ void every_tile_tested() {
       {13, 1024, 4096},   {30, 1024, 4096},  {152, 7776, 72},    {264, 8472, 72},   {264, 11280, 72},
       {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72},    {3, 1032, 4104},   {4, 6136, 1608},
       {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608},   {3, 18952, 1032},  {7, 4120, 2056},
-      {3, 6808, 1608},    {7, 264, 520}};
+      {3, 6808, 1608},    {7, 264, 520},     {5, 104, 832},      {5, 104, 64},      {13, 104, 448},
+      {30, 104, 960},     {13, 104, 64},     {30, 104, 64},      {5, 104, 1344},    {5, 104, 1600},
+      {5, 104, 1856},     {5, 104, 2112},    {5, 17512, 64},     {5, 16488, 64},    {30, 11368, 1088},
+      {13, 8296, 704},    {5, 10344, 1344},  {13, 2792, 2624},   {5, 9320, 1600}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
     bool few = false, skinny[4][kSkinnyKinds] = {};
+    NarrowSeen narrow;
     const auto see = [&](const int64_t* size, bool constant) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -324,6 +357,7 @@ void every_tile_tested() {
         seen[tile] = split[tile] = true;
       }
       see_skinny(c, device, skinny);
+      narrow.see(c, device);
       if (c.m > kGemmSwapMaxM) return;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
       swapped[plan.tile] = true;
@@ -337,6 +371,7 @@ void every_tile_tested() {
     CHECK(cut);
     CHECK(few);
     for (int kind = 0; kind < kSkinnyKinds; ++kind) CHECK(skinny[2][kind] && (skinny[3][kind] || kind == kOneToAnSm));
+    narrow.check();
     CHECK(tail || !full);
     for (int tile = 0; tile < kGemmTileCount; ++tile) {
       if (!gemm_tile_built(tile, true, full ? GemmFinish::kFull : GemmFinish::kPlain)) continue;
@@ -395,16 +430,17 @@ void waves() {
 // Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
 // do.
 void some_tiles() {
-  constexpr int64_t kSome[][3] = {{72, 72, 200},    {72, 72, 5128},    {1160, 72, 3080}, {1160, 1560, 136},
-                                  {72, 10840, 64},  {392, 11424, 72},  {392, 4248, 72},  {1288, 1296, 72},
-                                  {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
-                                  {13, 8456, 64},   {30, 16904, 64},   {60, 8456, 64},   {60, 1032, 1032},
-                                  {40, 3144, 1032}, {3, 72, 4104},     {7, 18952, 520}};
+  constexpr int64_t kSome[][3] = {
+      {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64},  {392, 11424, 72},
+      {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
+      {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}, {3, 72, 4104},
+      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {13, 2792, 2624}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
     bool width[65] = {}, cut = false, streamed = false, turns = false, pairs = false;
     bool skinny[4][kSkinnyKinds] = {};
+    NarrowSeen narrow;
     for (const auto& size : kSome) {
       GemmCall c = linear(size[0], size[1], size[2]);
       if (full) c.act = EK_ACTIVATION_SILU;
@@ -416,6 +452,7 @@ void some_tiles() {
       overlap |= t.share == GemmShare::kNone && t.cols % 32;
       split |= gemm_sm90_splits(c, device);
       see_skinny(c, device, skinny);
+      narrow.see(c, device);
       if (c.m > kGemmSwapMaxM) continue;
       const GemmPlan plan = gemm_sm90_swap_plan(c, device);
       const GemmSwapTile& u = kGemmSwapTiles[plan.tile];
@@ -429,6 +466,8 @@ void some_tiles() {
     CHECK(turned[0] && turned[1] && turned[2]);
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
+    CHECK(narrow.rows[8][true][0] && narrow.rows[32][false][0] && narrow.rows[16][true][1] && narrow.odd &&
+          narrow.idle);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }
@@ -495,6 +534,33 @@ void sm90_skinny_plans() {
       }
 }
 
+// gemm_sm90_narrow: every step of k in one part of it, each of which has some; every unit of the sums with one block; room for all of
+// it in shared memory, and for so many blocks in an SM.
+void narrow_plans() {
+  for (const int processors : {1, 78, 132}) {
+    Device device = h200();
+    device.processors = processors;
+    for (const int64_t m : {1, 8, 9, 16, 17, 32})
+      for (int64_t k = 64; k <= 70000; k += k < 4096 ? 64 : 4160)
+        for (int64_t n = 1; n <= 70000; n += n < 300 ? 13 : 2111)
+          for (const bool constant : {false, true})
+            for (const int64_t batch : {1, 3}) {
+              GemmCall c = linear(m, n, k);
+              c.batch = batch;
+              c.constant_b = constant;
+              const GemmNarrowPlan p = gemm_narrow_plan(c, device);
+              const int64_t steps = gemm_ceil(k, kGemmNarrowK);
+              CHECK(p.rows >= m && (p.rows == 8 || p.rows < 2 * m));
+              CHECK(p.split >= 1 && p.split <= kGemmMaxSplit && (p.split == 1 || p.split * 2 <= steps));
+              CHECK(p.stages >= 2);
+              CHECK(p.each * p.split >= gemm_narrow_units(p.rows));
+              const int sums = (p.split - 1) * p.each * kGemmNarrowUnitBytes, barriers = (2 * p.stages + 1) * 8;
+              CHECK(p.stages * gemm_narrow_stage_bytes(p.rows) + sums + barriers <= p.smem);
+              CHECK((p.smem + 1024) * p.resident <= kGemmNarrowSmem);
+            }
+  }
+}
+
 }  // namespace
 
 int main() {
@@ -513,5 +579,6 @@ int main() {
   refusals();
   skinny_blocks();
   sm90_skinny_plans();
+  narrow_plans();
   return check::report("gemm_config");
 }

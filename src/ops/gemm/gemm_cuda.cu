@@ -8,12 +8,19 @@ template <const GemmKernel& kKernel>
 using Row = GemmRow<GemmArgs, gemm_call, kKernel>;
 
 const Kernel<GemmArgs> kGemmCuda[] = {
-    Row<kGemmSm90Swap>::named("gemm_sm90_swap"), Row<kGemmSm90Split>::named("gemm_sm90_split"),
-    Row<kGemmSm90>::named("gemm_sm90"),          Row<kGemmSm90Skinny>::named("gemm_sm90_skinny"),
-    Row<kGemmSkinny>::named("gemm_sm80_skinny"), Row<kGemmGemv>::named("gemm_gemv"),
-    Row<kGemmCublaslt>::named("gemm_cublaslt"),  Row<kGemmSm80>::named("gemm_sm80"),
-    Row<kGemmSm80Tf32>::named("gemm_sm80_tf32"), Row<kGemmSm75>::named("gemm_sm75"),
-    Row<kGemmSimt>::named("gemm_cuda"),          {},
+    Row<kGemmSm90Narrow>::named("gemm_sm90_narrow"),
+    Row<kGemmSm90Swap>::named("gemm_sm90_swap"),
+    Row<kGemmSm90Split>::named("gemm_sm90_split"),
+    Row<kGemmSm90>::named("gemm_sm90"),
+    Row<kGemmSm90Skinny>::named("gemm_sm90_skinny"),
+    Row<kGemmSkinny>::named("gemm_sm80_skinny"),
+    Row<kGemmGemv>::named("gemm_gemv"),
+    Row<kGemmCublaslt>::named("gemm_cublaslt"),
+    Row<kGemmSm80>::named("gemm_sm80"),
+    Row<kGemmSm80Tf32>::named("gemm_sm80_tf32"),
+    Row<kGemmSm75>::named("gemm_sm75"),
+    Row<kGemmSimt>::named("gemm_cuda"),
+    {},
 };
 
 }  // namespace ek

@@ -19,6 +19,7 @@ struct GemmKernel {
 extern const GemmKernel kGemmSm90;        // gemm_sm90.cu: TMA + wgmma tiles
 extern const GemmKernel kGemmSm90Split;   // gemm_sm90.cu: the same with k cut, so that all SMs have work
 extern const GemmKernel kGemmSm90Swap;    // gemm_sm90.cu: few rows of a: b takes their place in wgmma
+extern const GemmKernel kGemmSm90Narrow;  // gemm_sm90_narrow.cu: few rows of a, TMA + wgmma, several blocks to an SM
 extern const GemmKernel kGemmSm90Skinny;  // gemm_sm90_skinny.cu: few rows of a, TMA + mma.sync
 extern const GemmKernel kGemmSkinny;      // gemm_skinny.cu: few rows of a, straight into mma.sync
 extern const GemmKernel kGemmGemv;        // gemm_gemv.cu: one to eight rows of a

@@ -68,7 +68,7 @@ struct MlpRow {
 }  // namespace
 
 const Kernel<MlpArgs> kMlpCuda[] = {
-    MlpRow<kGemmSm90Swap, kGemmSm90Split, kGemmSm90>::named("mlp_sm90", sm(90)),
+    MlpRow<kGemmSm90Narrow, kGemmSm90Swap, kGemmSm90Split, kGemmSm90>::named("mlp_sm90", sm(90)),
     MlpRow<kGemmSm80>::named("mlp_sm80", sm(80)),
     MlpRow<kGemmSm80Tf32>::named("mlp_sm80_tf32", sm(80)),
     MlpRow<kGemmSm75>::named("mlp_sm75", sm(75)),
