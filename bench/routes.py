@@ -28,7 +28,7 @@ HEAD = """\
 """
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
-# gemm_sm90_narrow takes up to 32 rows, but of a small b. With an epilogue, which was not timed, from 5 on.
+# gemm_sm90_narrow takes up to 32 rows, but of a small b. With an epilogue it was not timed: up to 4 rows come after the rules below.
 NARROW = (
     ("gemm", "n=..4096 k=..511 m=1..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=1..8", "sm90_skinny"),
@@ -36,8 +36,9 @@ NARROW = (
     ("gemm", "constant_b=1 n=16384.. k=1024.. m=1..2", "sm90_skinny"),
     ("gemm", "constant_b=0 n=..6144 k=512..1024 m=1..8", "sm90_skinny"),
     ("gemm", "constant_b=0 n=..2112 k=512..1024 m=9..16", "sm80_skinny"),
+    ("gemm", "constant_b=0 n=4096..16384 k=..1024 m=17..32", "sm90"),
     ("gemm", "m=1..32", "sm90_narrow"),
-    ("gemm_epilogue", "m=5..32", "sm90_narrow"),
+    ("gemm_epilogue", "k=1025.. m=5..32", "sm90_narrow"),
 )
 # What it refuses. With an epilogue gemm_sm90_skinny gains only where kernels overlap.
 FEW = (("gemm", ""), ("gemm_epilogue", "constant_b=1 "))

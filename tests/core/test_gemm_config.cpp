@@ -290,10 +290,11 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
 }
 
 // Of gemm_sm90_narrow, by its rows of a: k whole or cut, and rings that are filled again. And of all of them: every number of parts and
-// of blocks an SM, parts of different lengths, an odd number of blocks of k, a block that ends nothing, and more blocks than fit.
+// of blocks an SM, parts of different lengths, an odd number of blocks of k, a block that ends nothing, boxes of a lower than what is
+// multiplied, and more blocks than fit.
 struct NarrowSeen {
   bool rows[33][2][2] = {}, split[kGemmMaxSplit + 1] = {}, resident[kGemmNarrowResident + 1] = {};
-  bool uneven = false, odd = false, idle = false, late = false, waves[2] = {};
+  bool uneven = false, odd = false, idle = false, late = false, low = false, waves[2] = {};
 
   void see(const GemmCall& c, const Device& device) {
     if (c.m > kGemmNarrowMaxM || c.k % 64) return;
@@ -306,6 +307,7 @@ struct NarrowSeen {
     odd |= c.k % kGemmNarrowK != 0;
     idle |= p.each * (p.split - 1) >= gemm_narrow_units(p.rows);
     late |= p.late;
+    low |= gemm_ceil(c.m, 8) * 8 < p.rows;
     waves[cut] |= tiles > gemm_narrow_room(device.processors, p.split, p.resident);
   }
   void check() const {
@@ -313,7 +315,7 @@ struct NarrowSeen {
       for (const bool cut : {false, true}) CHECK(rows[r][cut][0] && rows[r][cut][1]);
     for (int s = 1; s <= kGemmMaxSplit; ++s) CHECK(split[s]);
     for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
-    CHECK(uneven && odd && idle && late && waves[0] && waves[1]);
+    CHECK(uneven && odd && idle && late && low && waves[0] && waves[1]);
   }
 };
 
@@ -336,9 +338,9 @@ void every_tile_tested() {
       {1288, 1296, 72},   {1544, 1560, 72},  {584, 3384, 72},    {3, 1032, 4104},   {4, 6136, 1608},
       {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608},   {3, 18952, 1032},  {7, 4120, 2056},
       {3, 6808, 1608},    {7, 264, 520},     {5, 104, 832},      {5, 104, 64},      {13, 104, 448},
-      {30, 104, 960},     {13, 104, 64},     {30, 104, 64},      {5, 104, 1344},    {5, 104, 1600},
-      {5, 104, 1856},     {5, 104, 2112},    {5, 17512, 64},     {5, 16488, 64},    {30, 11368, 1088},
-      {13, 8296, 704},    {5, 10344, 1344},  {13, 2792, 2624},   {5, 9320, 1600}};
+      {30, 104, 960},     {20, 104, 960},    {13, 104, 64},      {30, 104, 64},     {5, 104, 1344},
+      {5, 104, 1600},     {5, 104, 1856},    {5, 104, 2112},     {5, 17512, 64},    {5, 16488, 64},
+      {30, 11368, 1088},  {13, 8296, 704},   {5, 10344, 1344},   {13, 2792, 2624},  {5, 9320, 1600}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -434,7 +436,7 @@ void some_tiles() {
       {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64},  {392, 11424, 72},
       {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
       {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}, {3, 72, 4104},
-      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {13, 2792, 2624}};
+      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {20, 104, 960},    {13, 2792, 2624}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;

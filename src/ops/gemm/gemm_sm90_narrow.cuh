@@ -100,13 +100,14 @@ __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& 
   narrow_begin(part.split);
   int stage = 0;
   uint32_t phase = 0;
+  const int launch = max(stages, part.count - stages);
   for (int i = stages; i < part.count; ++i) {
-    if (let_in && i + stages == part.count) pdl_launch();
+    if (let_in && i == launch) pdl_launch();
     mbarrier_wait(&smem.empty[stage], phase);
     load(i, stage);
     if (++stage == stages) stage = 0, phase ^= 1;
   }
-  if (let_in) pdl_launch();
+  if (let_in) pdl_launch();  // where the ring took all of it
 }
 
 // Sums of four columns and rows to whoever ends them, and those that this block ends become whole: its own first, then the others
