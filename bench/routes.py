@@ -28,7 +28,7 @@ HEAD = """\
 """
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
-# gemm_sm90_narrow takes up to 32 rows, but of a small b. With an epilogue it was not timed: up to 4 rows come after the rules below.
+# gemm_sm90_narrow takes up to 32 rows, but of a small b. With an epilogue only two were timed: up to 4 rows come after the rules below.
 NARROW = (
     ("gemm", "n=..4096 k=..511 m=1..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=1..8", "sm90_skinny"),

@@ -469,7 +469,7 @@ void some_tiles() {
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
     CHECK(narrow.rows[8][true][0] && narrow.rows[32][false][0] && narrow.rows[16][true][1] && narrow.odd &&
-          narrow.idle);
+          narrow.idle && narrow.low);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }
