@@ -28,17 +28,26 @@ HEAD = """\
 """
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
-# gemm_sm90_narrow takes up to 32 rows, but of a small b. With an epilogue only two were timed: up to 4 rows come after the rules below.
+# gemm_sm90_narrow takes up to 64 rows, but of a small b, one or two of a b that is not constant, and more than 32 of many columns.
 NARROW = (
     ("gemm", "n=..4096 k=..511 m=1..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=1..8", "sm90_skinny"),
+    ("gemm", "constant_b=1 n=1057..2112 k=512..767 m=1..8", "sm90_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=9..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=16384.. k=1024.. m=1..2", "sm90_skinny"),
     ("gemm", "constant_b=0 n=..6144 k=512..1024 m=1..8", "sm90_skinny"),
+    ("gemm", "constant_b=0 n=..6144 k=1025.. m=1..2", "sm90_skinny"),
     ("gemm", "constant_b=0 n=..2112 k=512..1024 m=9..16", "sm80_skinny"),
     ("gemm", "constant_b=0 n=4096..16384 k=..1024 m=17..32", "sm90"),
-    ("gemm", "m=1..32", "sm90_narrow"),
-    ("gemm_epilogue", "k=1025.. m=5..32", "sm90_narrow"),
+    ("gemm", "n=4800..5632 m=33..64", "sm90_swap"),
+    ("gemm", "n=10240.. m=33..64", "sm90_swap"),
+    ("gemm", "constant_b=1 n=5120.. k=..1024 m=33..64", "sm90_swap"),
+    ("gemm", "m=1..64", "sm90_narrow"),
+    ("gemm_epilogue", "n=2049.. k=..1024 m=33..64", "sm90"),
+    ("gemm_epilogue", "n=24576.. m=33..64", "sm90_swap"),
+    ("gemm_epilogue", "k=1025.. m=5..64", "sm90_narrow"),
+    ("gemm_epilogue", "constant_b=1 k=1025.. m=1..4", "sm90_narrow"),
+    ("gemm_epilogue", "constant_b=1 k=512..1024 m=17..32", "sm90_narrow"),
 )
 # What it refuses. With an epilogue gemm_sm90_skinny gains only where kernels overlap.
 FEW = (("gemm", ""), ("gemm_epilogue", "constant_b=1 "))

@@ -58,6 +58,7 @@ class GemmSm90Join {
       x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
     }
     constexpr int kLoads = kVectors < 4 ? kVectors : 4;
+#pragma unroll 1
     for (int w = pieces.first + 1; w <= pieces.last; ++w) {
       const float4* from = piece(work.tile, w);
 #pragma unroll
@@ -114,6 +115,7 @@ class GemmSm90Join {
     for (int t = 0; t < kChunks; ++t) {
       if (t < first || t >= last) continue;
       const float4* from = sums + (wg_ * kChunks + t - slice * each) * (kPerChunk * 128);
+#pragma unroll 1  // code that runs once is fetched for that
       for (int r = 0; r < others; ++r, from += each * (kPerChunk * 128))
 #pragma unroll
         for (int i = 0; i < kPerChunk; ++i) add(vector(acc, t * kPerChunk + i), from[i * 128]);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_sm90_narrow: up to 32 rows of a, a and b contiguous along k, 16-bit. gemm_sm90_narrow.cuh has the kernel.
+// gemm_sm90_narrow: up to 64 rows of a, a and b contiguous along k, 16-bit. gemm_sm90_narrow.cuh has the kernel.
 #include "core/cuda_driver.h"
 #include "cuda/hopper.h"
 #include "cuda/launch.h"
@@ -12,16 +12,16 @@ namespace {
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = why_not_wgmma(device)) return why;
-  if (c.m > kGemmNarrowMaxM) return "m is more than 32";
+  if (c.m > kGemmNarrowMaxM) return "m is more than 64";
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.k % kTileK) return "k is not a multiple of 64";
   if (c.a.col != 1) return "rows of a are not contiguous";
   return c.b.row == 1 ? nullptr : "columns of b are not contiguous";
 }
 
-// Nothing but the product, and pairs of columns in one word.
+// Nothing but the product, and eight columns at a time.
 bool plain(const GemmCall& c) {
-  return c.plain() && !c.c.data && c.out == c.in && c.n % 2 == 0 && gemm_rows_aligned(c.d, c.out, 4);
+  return c.plain() && !c.c.data && c.out == c.in && c.n % 8 == 0 && gemm_out_of(c).wide_d;
 }
 
 // An operand [extent, k] in boxes of `box` of its extent by two blocks of 64 of k, one after the other. once: as in TensorBox, whose
@@ -50,7 +50,9 @@ ek_status run_rows(const GemmCall& c, const GemmNarrowPlan& plan, const Launch& 
   GemmSm90NarrowParams p;
   p.out = gemm_out_of(c);
   p.plan = plan;
-  p.steps = static_cast<int32_t>(gemm_ceil(c.k, kGemmNarrowK));
+  const int64_t steps = gemm_ceil(c.k, kGemmNarrowK);
+  p.steps = static_cast<int32_t>(steps / plan.split);
+  p.longer = static_cast<int32_t>(steps % plan.split);
   p.a_rows = static_cast<int32_t>(gemm_ceil(c.m, 8) * 8);
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
@@ -73,7 +75,8 @@ ek_status run_plan(const GemmCall& c, const GemmNarrowPlan& plan, const Launch& 
   switch (plan.rows) {
     case 8: return run_rows<T, 8>(c, plan, l);
     case 16: return run_rows<T, 16>(c, plan, l);
-    default: return run_rows<T, 32>(c, plan, l);
+    case 32: return run_rows<T, 32>(c, plan, l);
+    default: return run_rows<T, 64>(c, plan, l);
   }
 }
 

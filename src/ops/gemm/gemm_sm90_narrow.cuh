@@ -1,59 +1,70 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm for up to 32 rows of a on Hopper: narrow tiles, 64 columns of d, in blocks of which up to four share an SM. a and b are
+// gemm for up to 64 rows of a on Hopper: narrow tiles, 64 columns of d, in blocks of which up to three share an SM. a and b are
 // contiguous along k, which is a multiple of 64.
 //
 // What counts is that memory never rests: blocks fill rings by TMA, with a constant b before the kernels ahead have ended. One
 // warp loads b, one a, each by a single box for 128 of k, since a box takes the copy engine's time however small it is. Four
 // warps multiply by wgmma, b in the place of its first operand. Where there are few tiles their k is cut for the blocks of a
-// cluster, which deal out the sums: each ends some of them, and the others store theirs into its shared memory.
+// cluster, which deal out the sums: each ends some rows, and the others store their sums of those into its shared memory.
+// Nor does a kernel end before its last instruction: what runs once is fetched for that, so the code behind the products is short.
 #pragma once
 
 #include "cuda/cluster.cuh"
+#include "cuda/mma.cuh"
 #include "cuda/pdl.cuh"
-#include "cuda/wgmma.cuh"
+#include "cuda/wgmma_few.cuh"
 #include "ops/gemm/gemm_sm90_narrow_config.h"
 #include "ops/gemm/gemm_store.cuh"
 
 namespace ek {
 
 constexpr int kNarrowThreads = 192;     // four warps that multiply, one that loads b, one that loads a
-constexpr int kNarrowReadyBarrier = 1;  // the ring's barriers are set up
+constexpr int kNarrowReadyBarrier = 1;  // the rings' barriers are set up
 constexpr int kNarrowSumsBarrier = 2;   // among the warps that multiply
 
 template <class T, int kRows_>
 struct GemmSm90NarrowShape {
   using Type = T;
-  static constexpr int kRows = kRows_;  // of a, at most
-  static constexpr int kUnits = gemm_narrow_units(kRows);
-  static constexpr int kBlocksOfK = kGemmNarrowK / kTileK;
-  static constexpr int kBBytes = kGemmNarrowCols * kGemmNarrowK * 2;
-  static constexpr int kStageBytes = gemm_narrow_stage_bytes(kRows);
+  static constexpr int kRows = kRows_;       // of a, at most
+  static constexpr int kEights = kRows / 8;  // of rows: what blocks of a cluster share out
+  static constexpr int kStepsOf16 = kGemmNarrowK / 16;
+  static constexpr int kABytes = gemm_narrow_a_bytes(kRows);  // of a stage
 };
 
 struct GemmSm90NarrowParams {
   CUtensorMap a, b;  // boxes of 64 of k by the rows of a, or 64 columns of b, by two blocks of k
   GemmOut out;
   GemmNarrowPlan plan;
-  int32_t steps;             // of k, 128 each
+  int32_t steps, longer;     // of k, 128 each, that every part has, and how many parts have one more
   int32_t a_rows;            // in a box: m in whole steps of the swizzle
   int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
-  bool plain;  // d is alpha * out_scale * a b, and takes pairs of columns
+  bool plain;  // d is alpha * out_scale * a b, and takes eight columns at a time
+};
+
+// A ring of one operand.
+struct NarrowRing {
+  char* data;
+  uint64_t* full;   // a stage has been filled
+  uint64_t* empty;  // it has been read
 };
 
 template <class S>
 struct GemmSm90NarrowSmem {
-  char* ring;         // stages of b, then a
-  float4* sums;       // of the units that this block ends, from the other blocks: [block][unit][lane]
-  uint64_t* full;     // a stage has been filled
-  uint64_t* empty;    // it has been read
-  uint64_t* arrived;  // the other blocks' sums are here
+  NarrowRing b, a;
+  float4* sums;       // of the rows that this block ends, from the other blocks: [block][eight rows][thread]
+  uint64_t* arrived;  // they are here
+  uint32_t* read;     // of each warp: see sm90_narrow_hold
   __device__ GemmSm90NarrowSmem(char* raw, const GemmNarrowPlan& plan) {
-    ring = raw;
-    sums = reinterpret_cast<float4*>(ring + plan.stages * S::kStageBytes);
-    full = reinterpret_cast<uint64_t*>(sums + (plan.split - 1) * plan.each * 32);
-    empty = full + plan.stages;
-    arrived = empty + plan.stages;
+    b.data = raw;
+    a.data = b.data + plan.stages * kGemmNarrowBBytes;
+    sums = reinterpret_cast<float4*>(a.data + plan.a_stages * S::kABytes);
+    b.full = reinterpret_cast<uint64_t*>(sums + (plan.split - 1) * plan.each * 128);
+    b.empty = b.full + plan.stages;
+    a.full = b.empty + plan.stages;
+    a.empty = a.full + plan.a_stages;
+    arrived = a.empty + plan.a_stages;
+    read = reinterpret_cast<uint32_t*>(arrived + 1);
   }
 };
 
@@ -63,8 +74,17 @@ struct NarrowPart {
   __device__ explicit NarrowPart(const GemmSm90NarrowParams& p) : split(p.plan.split) {
     rank = split > 1 ? cluster_rank() : 0;
     tile = split > 1 ? cluster_id() : blockIdx.x;
-    first = rank * p.steps / split;
-    count = (rank + 1) * p.steps / split - first;
+    first = rank * p.steps + min(rank, p.longer);
+    count = p.steps + (rank < p.longer);
+  }
+};
+
+// Position in a ring.
+struct NarrowAt {
+  int stage = 0;
+  uint32_t phase = 0;
+  __device__ __forceinline__ void next(int stages) {
+    if (++stage == stages) stage = 0, phase ^= 1;
   }
 };
 
@@ -79,109 +99,189 @@ __device__ __forceinline__ void narrow_begin(int split) {
 // A warp that loads one operand: the first stages as soon as it may, the others as they become free.
 // let_in: the next kernel comes when what is left fits into the ring.
 template <class S, bool kIsB>
-__device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& p, const GemmSm90NarrowSmem<S>& smem,
+__device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& p, const NarrowRing& ring,
                                                     const NarrowPart& part, bool let_in) {
-  const int stages = p.plan.stages, batch = blockIdx.y * (kIsB ? p.b_batch : p.a_batch);
+  const int stages = kIsB ? p.plan.stages : p.plan.a_stages, batch = blockIdx.y * (kIsB ? p.b_batch : p.a_batch);
   const uint64_t policy = l2_evict_first();  // b is read once
   const auto load = [&](int step, int stage) {
     if (!elect_one()) return;
-    char* const to = smem.ring + stage * S::kStageBytes;
-    const int k = (part.first + step) * S::kBlocksOfK;
+    uint64_t* const full = &ring.full[stage];
+    const int k = (part.first + step) * (kGemmNarrowK / kTileK);
     if constexpr (kIsB) {
-      mbarrier_expect(&smem.full[stage], S::kBBytes);
-      tma_load(to, &p.b, 0, part.tile * kGemmNarrowCols, k, batch, &smem.full[stage], policy);
+      mbarrier_expect(full, kGemmNarrowBBytes);
+      tma_load(ring.data + stage * kGemmNarrowBBytes, &p.b, 0, part.tile * kGemmNarrowCols, k, batch, full, policy);
     } else {
-      mbarrier_expect(&smem.full[stage], p.a_rows * (kGemmNarrowK * 2));
-      tma_load(to + S::kBBytes, &p.a, 0, 0, k, batch, &smem.full[stage]);
+      mbarrier_expect(full, p.a_rows * (kGemmNarrowK * 2));
+      tma_load(ring.data + stage * S::kABytes, &p.a, 0, 0, k, batch, full);
     }
   };
   if (!kIsB || !p.constant_b) pdl_wait();
   for (int i = 0; i < min(stages, part.count); ++i) load(i, i);
   narrow_begin(part.split);
-  int stage = 0;
-  uint32_t phase = 0;
+  NarrowAt at;
   const int launch = max(stages, part.count - stages);
-  for (int i = stages; i < part.count; ++i) {
+  for (int i = stages; i < part.count; ++i, at.next(stages)) {
     if (let_in && i == launch) pdl_launch();
-    mbarrier_wait(&smem.empty[stage], phase);
-    load(i, stage);
-    if (++stage == stages) stage = 0, phase ^= 1;
+    mbarrier_wait(&ring.empty[at.stage], at.phase);
+    load(i, at.stage);
   }
   if (let_in) pdl_launch();  // where the ring took all of it
 }
 
-// Sums of four columns and rows to whoever ends them, and those that this block ends become whole: its own first, then the others
-// in order.
+// The first step of b, to registers: it has come long before a, and its place in the ring is wanted.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_join(const GemmSm90NarrowSmem<S>& smem, const NarrowPart& part, int each,
-                                                 int first, int last, float (&acc)[S::kRows / 2]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+__device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& smem, bool refilled,
+                                                 uint32_t (&held)[S::kStepsOf16][4]) {
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
+  const uint32_t from = smem_address(smem.b.data) + row * kSwizzleBytes;
+  mbarrier_wait(&smem.b.full[0], 0);
+  uint32_t seen = 0;
 #pragma unroll
-  for (int j = 0; j < S::kRows / 8; ++j) {
-    const int unit = j * 4 + warp, to = unit / each;
-    if (to == part.rank) continue;
-    float4* const at = smem.sums + ((part.rank - (part.rank > to)) * each + unit - to * each) * 32 + lane;
-    cluster_store_async(at, smem.arrived, to, make_float4(acc[j * 4], acc[j * 4 + 1], acc[j * 4 + 2], acc[j * 4 + 3]));
+  for (int i = 0; i < S::kStepsOf16; ++i) {
+    constexpr int kPerBlock = kTileK / 16;
+    const int eight = i % kPerBlock * 2 + lane / 16;
+    ldmatrix<false>(held[i], from + i / kPerBlock * (kGemmNarrowCols * kSwizzleBytes) + ((eight ^ (row & 7)) << 4));
+    seen ^= held[i][0];
   }
-  if (first == last) return;
-  mbarrier_wait(smem.arrived, 0);
-#pragma unroll
-  for (int j = 0; j < S::kRows / 8; ++j) {
-    const int unit = j * 4 + warp;
-    if (unit < first || unit >= last) continue;
-    for (int other = 0; other < part.split - 1; ++other) {
-      const float4 x = smem.sums[(other * each + unit - first) * 32 + lane];
-      acc[j * 4] += x.x, acc[j * 4 + 1] += x.y, acc[j * 4 + 2] += x.z, acc[j * 4 + 3] += x.w;
-    }
-  }
+  if (!refilled) return;
+  // A barrier does not wait for loads whose values nobody has used yet, and the copy engine would write over what they read.
+  if (lane == 0) smem.read[warp] = seen;
+  barrier_sync(kNarrowSumsBarrier, 128);
+  if (threadIdx.x == 0) mbarrier_arrive(&smem.b.empty[0]);
 }
 
-// Nothing but the product: lanes with neighbouring columns exchange halves, so that each has two columns of a row.
+// The products of a part of k.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowParams& p, int tile, int first, int last,
-                                                        const float (&acc)[S::kRows / 2]) {
+__device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams& p, const GemmSm90NarrowSmem<S>& smem,
+                                                     int count, float (&acc)[S::kRows / 2]) {
+#if EK_HAS_WGMMA
   using T = typename S::Type;
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, odd = lane / 4 % 2;
-  const float scale = p.out.epilogue.alpha * p.out.epilogue.out_scale;
-  T* const d = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch;
+  constexpr int kPerBlock = kTileK / 16, kBlockBytes = kGemmNarrowCols * kSwizzleBytes;  // of b, for 64 of k
+  const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.a_rows * kSwizzleBytes >> 4;
+  const bool signals = threadIdx.x == 0;
+  const uint32_t b_ring = smem_address(smem.b.data), a_ring = smem_address(smem.a.data);
+  NarrowAt b, a;
+  int b_before = -1, a_before = -1;
+  const auto a_tile = [&] { return wgmma_descriptor(a_ring + a.stage * S::kABytes, kBlockBytes); };
+  const auto of = [&](uint64_t tile, int i) {
+    return tile + i / kPerBlock * a_step + i % kPerBlock * kWgmmaStepK<true>;
+  };
+  const int held_steps = p.constant_b ? 1 : 0;
+  uint32_t held[S::kStepsOf16][4];
+  if (held_steps) {
+    sm90_narrow_hold<S>(smem, count > stages, held);
+    mbarrier_wait(&smem.a.full[0], 0);
+    const uint64_t tile = a_tile();
+    wgmma_fence();
 #pragma unroll
-  for (int j = 0; j < S::kRows / 8; ++j) {
-    const int unit = j * 4 + warp;
-    if (unit < first || unit >= last) continue;
-    const int row = j * 8 + lane % 4 * 2 + odd;
+    for (int i = 0; i < S::kStepsOf16; ++i) WgmmaFew<T, S::kRows>::mma(acc, held[i], of(tile, i), i > 0);
+    wgmma_commit();
+    wgmma_wait<0>();
+    a_before = 0;
+    a.next(a_stages), b.next(stages);
+  }
+#pragma unroll 1
+  for (int i = held_steps; i < count; ++i) {
+    mbarrier_wait(&smem.a.full[a.stage], a.phase);
+    mbarrier_wait(&smem.b.full[b.stage], b.phase);
+    const uint64_t b_tile = wgmma_descriptor(b_ring + b.stage * kGemmNarrowBBytes, kBlockBytes), tile = a_tile();
+    wgmma_fence();
 #pragma unroll
-    for (int h = 0; h < 2; ++h) {
-      const float low = acc[j * 4 + h * 2], high = acc[j * 4 + h * 2 + 1];
-      const float other = __shfl_xor_sync(0xffffffffu, odd ? low : high, 4);
-      const float y[2] = {(odd ? other : low) * scale, (odd ? high : other) * scale};
-      const int64_t col = static_cast<int64_t>(tile) * kGemmNarrowCols + warp * 16 + lane / 4 - odd + h * 8;
-      if (row < p.out.m && col < p.out.n) store_vec<T, 2>(d + row * p.out.d.row + col, pack<T, 2>(y));
-    }
+    for (int j = 0; j < S::kStepsOf16; ++j)
+      Wgmma<T, S::kRows, 0, 0>::mma(acc,
+                                    b_tile + j / kPerBlock * (kBlockBytes >> 4) + j % kPerBlock * kWgmmaStepK<true>,
+                                    of(tile, j), i > 0 || j > 0);
+    wgmma_commit();
+    // One stage behind, as in gemm_sm90.
+    wgmma_wait<1>();
+    if (a_before >= 0 && signals) mbarrier_arrive(&smem.a.empty[a_before]);
+    if (b_before >= 0 && signals) mbarrier_arrive(&smem.b.empty[b_before]);
+    a_before = a.stage, b_before = b.stage;
+    a.next(a_stages), b.next(stages);
+  }
+  wgmma_wait<0>();
+#pragma unroll
+  for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(acc[j]);
+#endif
+}
+
+// Sums of eight rows each to whoever ends them.
+template <class S>
+__device__ __forceinline__ void sm90_narrow_send(const GemmSm90NarrowSmem<S>& smem, const NarrowPart& part, int each,
+                                                 const float (&acc)[S::kRows / 2]) {
+  int to = 0, left = each;
+#pragma unroll
+  for (int e = 0; e < S::kEights; ++e) {
+    if (left == 0) ++to, left = each;
+    --left;
+    if (to == part.rank) continue;
+    float4* const at = smem.sums + ((part.rank - (part.rank > to)) * each + each - 1 - left) * 128 + threadIdx.x;
+    cluster_store_async(at, smem.arrived, to, make_float4(acc[e * 4], acc[e * 4 + 1], acc[e * 4 + 2], acc[e * 4 + 3]));
   }
 }
 
-// Any end of a product, through shared memory: eight columns to a thread. The ring has been read, and nobody fills it any more.
+// Those that this block ends become whole: its own first, then the others in order.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p, float* tile_sums, int tile, int first,
+__device__ __forceinline__ void sm90_narrow_receive(const GemmSm90NarrowSmem<S>& smem, const NarrowPart& part, int each,
+                                                    int first, int last, float (&acc)[S::kRows / 2]) {
+  mbarrier_wait(smem.arrived, 0);
+  const float4* from = smem.sums + threadIdx.x - first * 128;
+#pragma unroll 1
+  for (int other = 0; other < part.split - 1; ++other, from += each * 128)
+#pragma unroll
+    for (int e = 0; e < S::kEights; ++e) {
+      if (e < first || e >= last) continue;
+      const float4 x = from[e * 128];
+      acc[e * 4] += x.x, acc[e * 4 + 1] += x.y, acc[e * 4 + 2] += x.z, acc[e * 4 + 3] += x.w;
+    }
+}
+
+// Nothing but the product: rounded, transposed on the way to shared memory, and from there eight columns to a thread.
+template <class S>
+__device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowParams& p, char* tile, int64_t col0,
+                                                        int first, int last, const float (&acc)[S::kRows / 2]) {
+  using T = typename S::Type;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  const float scale = p.out.epilogue.alpha * p.out.epilogue.out_scale;
+  const uint32_t at = smem_address(tile) + lane % 8 * kSwizzleBytes + (((warp * 2 + lane / 8 % 2) ^ (lane % 8)) << 4);
+#pragma unroll
+  for (int e = 0; e < S::kEights; ++e) {
+    if (e < first || e >= last) continue;
+    stmatrix_x2_trans(at + e * (8 * kSwizzleBytes), pack_pair<T>(acc[e * 4] * scale, acc[e * 4 + 1] * scale),
+                      pack_pair<T>(acc[e * 4 + 2] * scale, acc[e * 4 + 3] * scale));
+  }
+  barrier_sync(kNarrowSumsBarrier, 128);
+  const int row0 = first * 8 + threadIdx.x / 8, eight = threadIdx.x % 8;
+  const int64_t end = min(static_cast<int64_t>(last * 8), p.out.m), col = col0 + eight * 8;
+  if (col >= p.out.n) return;
+  const char* const from = tile + row0 * kSwizzleBytes + ((eight ^ (row0 % 8)) << 4);
+  T* const to = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch + row0 * p.out.d.row + col;
+#pragma unroll
+  for (int r = 0; r < S::kRows; r += 16)
+    if (row0 + r < end)
+      *reinterpret_cast<uint4*>(to + r * p.out.d.row) = *reinterpret_cast<const uint4*>(from + r * kSwizzleBytes);
+}
+
+// Any end of a product, through shared memory in f32: eight columns to a thread.
+template <class S>
+__device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p, float* tile, int64_t col0, int first,
                                                   int last, const float (&acc)[S::kRows / 2]) {
   using T = typename S::Type;
-  constexpr int kPitch = 20;  // of a row of a unit: the rows that a warp writes at a time lie in different banks
+  constexpr int kPitch = kGemmNarrowCols + 4;  // the rows that a warp writes at a time lie in different banks
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-  barrier_sync(kNarrowSumsBarrier, 128);  // all products have ended
 #pragma unroll
-  for (int j = 0; j < S::kRows / 8; ++j) {
-    const int unit = j * 4 + warp;
-    if (unit < first || unit >= last) continue;
-    float* const at = tile_sums + (unit * 8 + lane % 4 * 2) * kPitch + lane / 4;
-    at[0] = acc[j * 4], at[kPitch] = acc[j * 4 + 1], at[8] = acc[j * 4 + 2], at[kPitch + 8] = acc[j * 4 + 3];
+  for (int e = 0; e < S::kEights; ++e) {
+    if (e < first || e >= last) continue;
+    float* const at = tile + (e * 8 + lane % 4 * 2) * kPitch + warp * 16 + lane / 4;
+    at[0] = acc[e * 4], at[kPitch] = acc[e * 4 + 1], at[8] = acc[e * 4 + 2], at[kPitch + 8] = acc[e * 4 + 3];
   }
   barrier_sync(kNarrowSumsBarrier, 128);
 #pragma unroll 1
-  for (int i = first * 16 + threadIdx.x; i < last * 16; i += 128) {
-    const int unit = i / 16, row = unit / 4 * 8 + i % 16 / 2;
-    const int64_t col = static_cast<int64_t>(tile) * kGemmNarrowCols + unit % 4 * 16 + i % 2 * 8;
+  for (int i = first * 64 + threadIdx.x; i < last * 64; i += 128) {
+    const int row = i / 8, eight = i % 8 * 8;
+    const int64_t col = col0 + eight;
     if (row >= p.out.m || col >= p.out.n) continue;
-    const float4* from = reinterpret_cast<const float4*>(tile_sums + (unit * 8 + i % 16 / 2) * kPitch + i % 2 * 8);
+    const float4* from = reinterpret_cast<const float4*>(tile + row * kPitch + eight);
     const float4 low = from[0], high = from[1];
     float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     if (p.out.f32_out)
@@ -195,49 +295,27 @@ __device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p,
 template <class S>
 __device__ __forceinline__ void sm90_narrow_consume(const GemmSm90NarrowParams& p, const GemmSm90NarrowSmem<S>& smem,
                                                     const NarrowPart& part) {
-#if EK_HAS_WGMMA
-  using Mma = Wgmma<typename S::Type, S::kRows, 0, 0>;
-  constexpr int kBlockBytes = kGemmNarrowCols * kSwizzleBytes;  // of b, for 64 of k
-  const int stages = p.plan.stages, each = p.plan.each, a_step = p.a_rows * kSwizzleBytes >> 4;
-  const int first = min(part.rank * each, S::kUnits), last = min(first + each, S::kUnits);
-  const bool signals = threadIdx.x == 0;
-  if (part.split > 1 && signals)
-    mbarrier_expect(smem.arrived, (last - first) * (part.split - 1) * kGemmNarrowUnitBytes);
+  const int each = p.plan.each;  // eights of rows that a block ends
+  const int first = min(part.rank * each, S::kEights), last = min(first + each, S::kEights);
+  if (part.split > 1 && threadIdx.x == 0)
+    mbarrier_expect(smem.arrived, (last - first) * (part.split - 1) * kGemmNarrowEightBytes);
   float acc[S::kRows / 2];
-  const uint32_t ring = smem_address(smem.ring);
-  int stage = 0, previous = -1;
-  uint32_t phase = 0;
-  for (int i = 0; i < part.count; ++i) {
-    mbarrier_wait(&smem.full[stage], phase);
-    const uint64_t b = wgmma_descriptor(ring + stage * S::kStageBytes, kBlockBytes);
-    const uint64_t a = wgmma_descriptor(ring + stage * S::kStageBytes + S::kBBytes, kBlockBytes);
-    wgmma_fence();
-#pragma unroll
-    for (int block = 0; block < S::kBlocksOfK; ++block)
-#pragma unroll
-      for (int k = 0; k < kTileK / 16; ++k)
-        Mma::mma(acc, b + block * (kBlockBytes >> 4) + k * kWgmmaStepK<true>,
-                 a + block * a_step + k * kWgmmaStepK<true>, i > 0 || block > 0 || k > 0);
-    wgmma_commit();
-    // One stage behind, as in gemm_sm90.
-    wgmma_wait<1>();
-    if (previous >= 0 && signals) mbarrier_arrive(&smem.empty[previous]);
-    previous = stage;
-    if (++stage == stages) stage = 0, phase ^= 1;
-  }
-  wgmma_wait<0>();
-#pragma unroll
-  for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(acc[j]);
-  if (part.split > 1) sm90_narrow_join<S>(smem, part, each, first, last, acc);
+  sm90_narrow_multiply<S>(p, smem, part.count, acc);
+  if (part.split > 1) sm90_narrow_send<S>(smem, part, each, acc);
+  if (first == last) return;
+  barrier_sync(kNarrowSumsBarrier,
+               128);  // all products have ended: the rings have been read, and nobody fills them any more
+  if (part.split > 1) sm90_narrow_receive<S>(smem, part, each, first, last, acc);
+  const int64_t col0 = static_cast<int64_t>(part.tile) * kGemmNarrowCols;
   if (p.plain)
-    sm90_narrow_store_plain<S>(p, part.tile, first, last, acc);
+    sm90_narrow_store_plain<S>(p, smem.b.data, col0, first, last, acc);
   else
-    sm90_narrow_store<S>(p, reinterpret_cast<float*>(smem.ring), part.tile, first, last, acc);
-#endif
+    sm90_narrow_store<S>(p, reinterpret_cast<float*>(smem.b.data), col0, first, last, acc);
 }
 
 template <class S>
-__global__ __launch_bounds__(kNarrowThreads) void gemm_sm90_narrow(const __grid_constant__ GemmSm90NarrowParams p) {
+__global__ __launch_bounds__(kNarrowThreads, kGemmNarrowResident) void gemm_sm90_narrow(
+    const __grid_constant__ GemmSm90NarrowParams p) {
 #if EK_HAS_WGMMA  // code for sm_90a
   extern __shared__ __align__(1024) char raw[];
   const GemmSm90NarrowSmem<S> smem(raw, p.plan);
@@ -246,20 +324,18 @@ __global__ __launch_bounds__(kNarrowThreads) void gemm_sm90_narrow(const __grid_
   if (warp == 4) {
     if (!p.plan.late) pdl_launch();
     if (elect_one()) {
-      for (int i = 0; i < p.plan.stages; ++i) {
-        mbarrier_init(&smem.full[i], 2);
-        mbarrier_init(&smem.empty[i], 1);
-      }
+      for (int i = 0; i < p.plan.stages; ++i) mbarrier_init(&smem.b.full[i], 1), mbarrier_init(&smem.b.empty[i], 1);
+      for (int i = 0; i < p.plan.a_stages; ++i) mbarrier_init(&smem.a.full[i], 1), mbarrier_init(&smem.a.empty[i], 1);
       mbarrier_init(smem.arrived, 1);
       mbarrier_fence();
     }
     __syncwarp();
     barrier_arrive(kNarrowReadyBarrier, 64);
-    sm90_narrow_produce<S, true>(p, smem, part, p.plan.late);
+    sm90_narrow_produce<S, true>(p, smem.b, part, p.plan.late);
   } else if (warp == 5) {
     if (elect_one()) tma_prefetch_map(&p.a);
     barrier_sync(kNarrowReadyBarrier, 64);
-    sm90_narrow_produce<S, false>(p, smem, part, false);
+    sm90_narrow_produce<S, false>(p, smem.a, part, false);
   } else {
     narrow_begin(part.split);
     sm90_narrow_consume<S>(p, smem, part);
