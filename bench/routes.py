@@ -42,7 +42,8 @@ NARROW = (
     ("gemm", "n=4800..5632 m=33..64", "sm90_swap"),
     ("gemm", "n=10240.. m=33..64", "sm90_swap"),
     ("gemm", "constant_b=1 n=5120.. k=..1024 m=33..64", "sm90_swap"),
-    ("gemm", "m=1..64", "sm90_narrow"),
+    ("gemm", "constant_b=0 n=..1056 k=..767 m=65..128", "sm90"),
+    ("gemm", "m=1..128", "sm90_narrow"),  # of more than 64 rows and many columns it takes none
     ("gemm_epilogue", "n=2049.. k=..1024 m=33..64", "sm90"),
     ("gemm_epilogue", "n=24576.. m=33..64", "sm90_swap"),
     ("gemm_epilogue", "k=1025.. m=5..64", "sm90_narrow"),

@@ -293,26 +293,28 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
 // of blocks an SM, parts of different lengths, an odd number of blocks of k, a block that ends nothing, boxes of a lower than what is
 // multiplied, and more blocks than fit.
 struct NarrowSeen {
-  bool rows[65][2][2] = {}, split[kGemmMaxSplit + 1] = {}, resident[kGemmNarrowResident + 1] = {};
+  bool rows[65][2][2] = {}, halves[65] = {}, split[kGemmMaxSplit + 1] = {}, resident[kGemmNarrowResident + 1] = {};
   bool uneven = false, odd = false, idle = false, late = false, low = false, waves[2] = {};
 
   void see(const GemmCall& c, const Device& device) {
-    if (c.m > kGemmNarrowMaxM || c.k % 64) return;
+    if (c.m > (c.n > kGemmNarrowTwiceCols ? kGemmNarrowMaxM : kGemmNarrowTwiceM) || c.k % 64) return;
     const GemmNarrowPlan p = gemm_narrow_plan(c, device);
     const int64_t steps = gemm_ceil(c.k, kGemmNarrowK), tiles = gemm_ceil(c.n, kGemmNarrowCols);
     const bool cut = p.split > 1;
     rows[p.rows][cut][0] = split[p.split] = resident[p.resident] = true;
+    halves[p.rows] |= p.row_tiles == 2;
     rows[p.rows][cut][1] |= steps / p.split > p.stages && steps / p.split > p.a_stages;
     uneven |= steps % p.split != 0;
     odd |= c.k % kGemmNarrowK != 0;
     idle |= p.each * (p.split - 1) >= p.rows / 8;
     late |= p.late;
-    low |= gemm_ceil(c.m, 8) * 8 < p.rows;
-    waves[cut] |= tiles > gemm_narrow_room(device.processors, p.split, p.resident);
+    low |= p.a_rows < p.rows;
+    waves[cut] |= tiles * p.row_tiles > gemm_narrow_room(device.processors, p.split, p.resident);
   }
   void check() const {
     for (const int r : {8, 16, 32, 64})
       for (const bool cut : {false, true}) CHECK(rows[r][cut][0] && rows[r][cut][1]);
+    CHECK(halves[16] && halves[32] && halves[64]);
     for (int s = 1; s <= kGemmMaxSplit; ++s) CHECK(split[s]);
     for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
     CHECK(uneven && odd && idle && late && low && waves[0] && waves[1]);
@@ -339,10 +341,10 @@ void every_tile_tested() {
       {7, 12600, 200},    {8, 8184, 1608},   {3, 10232, 1608},   {3, 18952, 1032},  {7, 4120, 2056},
       {3, 6808, 1608},    {7, 264, 520},     {5, 104, 832},      {5, 104, 64},      {13, 104, 448},
       {30, 104, 960},     {20, 104, 960},    {13, 104, 64},      {30, 104, 64},     {60, 104, 448},
-      {60, 104, 64},      {5, 104, 1088},    {5, 104, 1344},     {5, 104, 1600},    {5, 104, 1856},
-      {5, 104, 2112},     {5, 9192, 832},    {13, 7720, 704},    {30, 13608, 448},  {60, 4776, 1088},
-      {5, 1064, 5312},    {13, 1064, 5312},  {30, 744, 6336},    {60, 104, 8128},   {5, 20968, 64},
-      {5, 9192, 4160}};
+      {60, 104, 64},      {100, 104, 448},   {5, 104, 1088},     {5, 104, 1344},    {5, 104, 1600},
+      {5, 104, 1856},     {5, 104, 2112},    {5, 9192, 832},     {13, 7720, 704},   {30, 13608, 448},
+      {60, 4776, 1088},   {5, 1064, 5312},   {13, 1064, 5312},   {30, 744, 6336},   {60, 104, 8128},
+      {5, 20968, 64},     {5, 9192, 4160}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -438,7 +440,7 @@ void some_tiles() {
       {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64},  {392, 11424, 72},
       {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
       {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}, {3, 72, 4104},
-      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {20, 104, 960},    {60, 104, 448},   {13, 72, 24576}};
+      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {20, 104, 960},    {100, 104, 448},  {13, 72, 24576}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
@@ -544,7 +546,7 @@ void narrow_plans() {
   for (const int processors : {1, 78, 132}) {
     Device device = h200();
     device.processors = processors;
-    for (const int64_t m : {1, 8, 9, 16, 17, 32, 33, 64})
+    for (const int64_t m : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128})
       for (int64_t k = 64; k <= 70000; k += k < 4096 ? 64 : 4160)
         for (int64_t n = 1; n <= 70000; n += n < 300 ? 13 : 2111)
           for (const bool constant : {false, true})
@@ -554,7 +556,8 @@ void narrow_plans() {
               c.constant_b = constant;
               const GemmNarrowPlan p = gemm_narrow_plan(c, device);
               const int64_t steps = gemm_ceil(k, kGemmNarrowK);
-              CHECK(p.rows >= m && (p.rows == 8 || p.rows < 2 * m));
+              CHECK(p.a_rows * p.row_tiles >= m && p.a_rows * (p.row_tiles - 1) < m);
+              CHECK(p.a_rows % 8 == 0 && p.a_rows <= p.rows && (p.rows == 8 || p.rows < 2 * p.a_rows));
               CHECK(p.split >= 1 && p.split <= kGemmMaxSplit && (p.split == 1 || p.split * 2 <= steps));
               CHECK(p.stages >= 2 && p.a_stages >= 2);
               CHECK(p.each * p.split >= p.rows / 8);

@@ -48,7 +48,7 @@ TILES = [
     (1288, 1296, 72), (1544, 1560, 72), (584, 3384, 72), (3, 1032, 4104), (4, 6136, 1608), (7, 12600, 200), (8, 8184, 1608),
     (3, 10232, 1608), (3, 18952, 1032), (7, 4120, 2056), (3, 6808, 1608),
     (7, 264, 520),
-    (5, 104, 832), (5, 104, 64), (13, 104, 448), (30, 104, 960), (20, 104, 960), (13, 104, 64), (30, 104, 64), (60, 104, 448), (60, 104, 64),
+    (5, 104, 832), (5, 104, 64), (13, 104, 448), (30, 104, 960), (20, 104, 960), (13, 104, 64), (30, 104, 64), (60, 104, 448), (60, 104, 64), (100, 104, 448),
     (5, 104, 1088), (5, 104, 1344), (5, 104, 1600), (5, 104, 1856), (5, 104, 2112),
     (5, 9192, 832), (13, 7720, 704), (30, 13608, 448), (60, 4776, 1088), (5, 1064, 5312), (13, 1064, 5312), (30, 744, 6336), (60, 104, 8128),
     (5, 20968, 64), (5, 9192, 4160),
@@ -62,11 +62,11 @@ WAVES = [
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, the same in
 # several chunks, two in turns, tiles by rows, by columns, turned ones with chunks that overlap, by rows and in turns, clusters of
 # eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b; up to 8 by mma.sync, two and three blocks an
-# SM, which go round their rings and on to further columns; up to 64 in narrow tiles, k cut and whole, and rings that go round.
+# SM, which go round their rings and on to further columns; up to 64 in narrow tiles, k cut and whole, rings that go round, and 100 in halves.
 SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (1160, 72, 3080), (1160, 1560, 136), (72, 10840, 64), (392, 11424, 72), (392, 4248, 72), (1288, 1296, 72),
     (200, 3808, 136), (328, 5712, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
-    (3, 72, 4104), (7, 18952, 520), (5, 104, 832), (30, 104, 64), (20, 104, 960), (60, 104, 448), (13, 72, 24576),
+    (3, 72, 4104), (7, 18952, 520), (5, 104, 832), (30, 104, 64), (20, 104, 960), (100, 104, 448), (13, 72, 24576),
 ]  # fmt: skip
 PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
 # Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.

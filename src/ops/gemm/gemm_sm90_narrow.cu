@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm_sm90_narrow: up to 64 rows of a, a and b contiguous along k, 16-bit. gemm_sm90_narrow.cuh has the kernel.
+// gemm_sm90_narrow: up to 64 rows of a, 128 where there are few columns, a and b contiguous along k, 16-bit. gemm_sm90_narrow.cuh has the kernel.
 #include "core/cuda_driver.h"
 #include "cuda/hopper.h"
 #include "cuda/launch.h"
@@ -12,7 +12,8 @@ namespace {
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = why_not_wgmma(device)) return why;
-  if (c.m > kGemmNarrowMaxM) return "m is more than 64";
+  if (c.m > (c.n > kGemmNarrowTwiceCols ? kGemmNarrowMaxM : kGemmNarrowTwiceM))
+    return "m is more than 64, or 128 where n is at most 1056";
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.k % kTileK) return "k is not a multiple of 64";
   if (c.a.col != 1) return "rows of a are not contiguous";
@@ -53,17 +54,16 @@ ek_status run_rows(const GemmCall& c, const GemmNarrowPlan& plan, const Launch& 
   const int64_t steps = gemm_ceil(c.k, kGemmNarrowK);
   p.steps = static_cast<int32_t>(steps / plan.split);
   p.longer = static_cast<int32_t>(steps % plan.split);
-  p.a_rows = static_cast<int32_t>(gemm_ceil(c.m, 8) * 8);
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;
   p.plain = plain(c);
-  if (!map_of(c, c.a, c.m, c.a.row, p.a_rows, false, &p.a) ||
+  if (!map_of(c, c.a, c.m, c.a.row, plan.a_rows, false, &p.a) ||
       !map_of(c, c.b, c.n, c.b.col, kGemmNarrowCols, true, &p.b))
     return fail(l.context, EK_STATUS_CUDA, "gemm_sm90_narrow: the driver refused a tensor map");
   Grid grid;
-  grid.blocks =
-      dim3(static_cast<unsigned>(gemm_ceil(c.n, kGemmNarrowCols) * plan.split), static_cast<unsigned>(c.batch));
+  grid.blocks = dim3(static_cast<unsigned>(gemm_ceil(c.n, kGemmNarrowCols) * plan.row_tiles * plan.split),
+                     static_cast<unsigned>(c.batch));
   grid.threads = dim3(kNarrowThreads);
   grid.smem = plan.smem;
   grid.cluster = plan.split;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm for up to 64 rows of a on Hopper: narrow tiles, 64 columns of d, in blocks of which up to three share an SM. a and b are
+// gemm for up to 64 rows of a (128 in two halves) on Hopper: narrow tiles, 64 columns of d, in blocks of which up to three share an SM. a and b are
 // contiguous along k, which is a multiple of 64.
 //
 // What counts is that memory never rests: blocks fill rings by TMA, with a constant b before the kernels ahead have ended. One
@@ -36,7 +36,6 @@ struct GemmSm90NarrowParams {
   GemmOut out;
   GemmNarrowPlan plan;
   int32_t steps, longer;     // of k, 128 each, that every part has, and how many parts have one more
-  int32_t a_rows;            // in a box: m in whole steps of the swizzle
   int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
   bool plain;  // d is alpha * out_scale * a b, and takes eight columns at a time
@@ -68,14 +67,19 @@ struct GemmSm90NarrowSmem {
   }
 };
 
-// What a block has: 64 columns, and a part of k.
+// What a block has: some rows, 64 columns, and a part of k.
 struct NarrowPart {
-  int split, rank, tile, first, count;  // first and count of the steps of k
-  __device__ explicit NarrowPart(const GemmSm90NarrowParams& p) : split(p.plan.split) {
+  int split, rank, row, col, first, count;  // first and count of the steps of k
+  __device__ explicit NarrowPart(const GemmSm90NarrowParams& p) : split(p.plan.split), row(0) {
     rank = split > 1 ? cluster_rank() : 0;
-    tile = split > 1 ? cluster_id() : blockIdx.x;
+    int tile = split > 1 ? cluster_id() : blockIdx.x;
+    if (p.plan.row_tiles == 2) row = tile % 2 * p.plan.a_rows, tile /= 2;  // neighbours read the same of b
+    col = tile * kGemmNarrowCols;
     first = rank * p.steps + min(rank, p.longer);
     count = p.steps + (rank < p.longer);
+  }
+  __device__ __forceinline__ int rows(const GemmSm90NarrowParams& p) const {
+    return min(p.plan.a_rows, static_cast<int>(p.out.m) - row);
   }
 };
 
@@ -102,17 +106,17 @@ template <class S, bool kIsB>
 __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& p, const NarrowRing& ring,
                                                     const NarrowPart& part, bool let_in) {
   const int stages = kIsB ? p.plan.stages : p.plan.a_stages, batch = blockIdx.y * (kIsB ? p.b_batch : p.a_batch);
-  const uint64_t policy = l2_evict_first();  // b is read once
+  const uint64_t policy = p.plan.row_tiles == 1 ? l2_evict_first() : l2_evict_normal();  // b is read once
   const auto load = [&](int step, int stage) {
     if (!elect_one()) return;
     uint64_t* const full = &ring.full[stage];
     const int k = (part.first + step) * (kGemmNarrowK / kTileK);
     if constexpr (kIsB) {
       mbarrier_expect(full, kGemmNarrowBBytes);
-      tma_load(ring.data + stage * kGemmNarrowBBytes, &p.b, 0, part.tile * kGemmNarrowCols, k, batch, full, policy);
+      tma_load(ring.data + stage * kGemmNarrowBBytes, &p.b, 0, part.col, k, batch, full, policy);
     } else {
-      mbarrier_expect(full, p.a_rows * (kGemmNarrowK * 2));
-      tma_load(ring.data + stage * S::kABytes, &p.a, 0, 0, k, batch, full);
+      mbarrier_expect(full, p.plan.a_rows * (kGemmNarrowK * 2));
+      tma_load(ring.data + stage * S::kABytes, &p.a, 0, part.row, k, batch, full);
     }
   };
   if (!kIsB || !p.constant_b) pdl_wait();
@@ -157,7 +161,7 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
 #if EK_HAS_WGMMA
   using T = typename S::Type;
   constexpr int kPerBlock = kTileK / 16, kBlockBytes = kGemmNarrowCols * kSwizzleBytes;  // of b, for 64 of k
-  const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.a_rows * kSwizzleBytes >> 4;
+  const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.plan.a_rows * kSwizzleBytes >> 4;
   const bool signals = threadIdx.x == 0;
   const uint32_t b_ring = smem_address(smem.b.data), a_ring = smem_address(smem.a.data);
   NarrowAt b, a;
@@ -238,8 +242,9 @@ __device__ __forceinline__ void sm90_narrow_receive(const GemmSm90NarrowSmem<S>&
 
 // Nothing but the product: rounded, transposed on the way to shared memory, and from there eight columns to a thread.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowParams& p, char* tile, int64_t col0,
-                                                        int first, int last, const float (&acc)[S::kRows / 2]) {
+__device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowParams& p, char* tile,
+                                                        const NarrowPart& part, int first, int last,
+                                                        const float (&acc)[S::kRows / 2]) {
   using T = typename S::Type;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const float scale = p.out.epilogue.alpha * p.out.epilogue.out_scale;
@@ -251,11 +256,11 @@ __device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowPara
                       pack_pair<T>(acc[e * 4 + 2] * scale, acc[e * 4 + 3] * scale));
   }
   barrier_sync(kNarrowSumsBarrier, 128);
-  const int row0 = first * 8 + threadIdx.x / 8, eight = threadIdx.x % 8;
-  const int64_t end = min(static_cast<int64_t>(last * 8), p.out.m), col = col0 + eight * 8;
+  const int row0 = first * 8 + threadIdx.x / 8, eight = threadIdx.x % 8, end = min(last * 8, part.rows(p));
+  const int64_t col = part.col + eight * 8;
   if (col >= p.out.n) return;
   const char* const from = tile + row0 * kSwizzleBytes + ((eight ^ (row0 % 8)) << 4);
-  T* const to = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch + row0 * p.out.d.row + col;
+  T* const to = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch + (part.row + row0) * p.out.d.row + col;
 #pragma unroll
   for (int r = 0; r < S::kRows; r += 16)
     if (row0 + r < end)
@@ -264,8 +269,8 @@ __device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowPara
 
 // Any end of a product, through shared memory in f32: eight columns to a thread.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p, float* tile, int64_t col0, int first,
-                                                  int last, const float (&acc)[S::kRows / 2]) {
+__device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p, float* tile, const NarrowPart& part,
+                                                  int first, int last, const float (&acc)[S::kRows / 2]) {
   using T = typename S::Type;
   constexpr int kPitch = kGemmNarrowCols + 4;  // the rows that a warp writes at a time lie in different banks
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
@@ -276,18 +281,19 @@ __device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p,
     at[0] = acc[e * 4], at[kPitch] = acc[e * 4 + 1], at[8] = acc[e * 4 + 2], at[kPitch + 8] = acc[e * 4 + 3];
   }
   barrier_sync(kNarrowSumsBarrier, 128);
+  const int end = min(last * 8, part.rows(p));
 #pragma unroll 1
-  for (int i = first * 64 + threadIdx.x; i < last * 64; i += 128) {
+  for (int i = first * 64 + threadIdx.x; i < end * 8; i += 128) {
     const int row = i / 8, eight = i % 8 * 8;
-    const int64_t col = col0 + eight;
-    if (row >= p.out.m || col >= p.out.n) continue;
+    const int64_t col = part.col + eight;
+    if (col >= p.out.n) continue;
     const float4* from = reinterpret_cast<const float4*>(tile + row * kPitch + eight);
     const float4 low = from[0], high = from[1];
     float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
     if (p.out.f32_out)
-      gemm_finish_columns<T, float>(p.out, blockIdx.y, row, col, z);
+      gemm_finish_columns<T, float>(p.out, blockIdx.y, part.row + row, col, z);
     else
-      gemm_finish_columns<T, T>(p.out, blockIdx.y, row, col, z);
+      gemm_finish_columns<T, T>(p.out, blockIdx.y, part.row + row, col, z);
   }
 }
 
@@ -306,11 +312,10 @@ __device__ __forceinline__ void sm90_narrow_consume(const GemmSm90NarrowParams& 
   barrier_sync(kNarrowSumsBarrier,
                128);  // all products have ended: the rings have been read, and nobody fills them any more
   if (part.split > 1) sm90_narrow_receive<S>(smem, part, each, first, last, acc);
-  const int64_t col0 = static_cast<int64_t>(part.tile) * kGemmNarrowCols;
   if (p.plain)
-    sm90_narrow_store_plain<S>(p, smem.b.data, col0, first, last, acc);
+    sm90_narrow_store_plain<S>(p, smem.b.data, part, first, last, acc);
   else
-    sm90_narrow_store<S>(p, reinterpret_cast<float*>(smem.b.data), col0, first, last, acc);
+    sm90_narrow_store<S>(p, reinterpret_cast<float*>(smem.b.data), part, first, last, acc);
 }
 
 template <class S>

@@ -6,7 +6,8 @@
 
 namespace ek {
 
-constexpr int kGemmNarrowMaxM = 64;
+constexpr int kGemmNarrowMaxM = 64, kGemmNarrowTwiceM = 128;  // of a; the second where there are few columns
+constexpr int kGemmNarrowTwiceCols = 1056;
 constexpr int kGemmNarrowCols = 64;          // of d, of a block
 constexpr int kGemmNarrowK = 128;            // of k in a stage of a ring
 constexpr int kGemmNarrowResident = 3;       // blocks of an SM, at most
@@ -14,6 +15,8 @@ constexpr int kGemmNarrowSmem = 228 * 1024;  // of an SM; each block takes 1 KB 
 
 struct GemmNarrowPlan {
   int rows;              // of a that a block multiplies: 8, 16, 32 or 64
+  int row_tiles;         // 1, or 2 where two blocks have half of the rows each
+  int a_rows;            // of a box of a: those of a block in whole steps of the swizzle
   int split;             // parts of k, of the blocks of a cluster
   int resident;          // blocks of an SM
   int stages, a_stages;  // of the rings of b and of a
@@ -32,8 +35,13 @@ constexpr int gemm_narrow_smem(const GemmNarrowPlan& p) {
 
 // A plan for so many parts, of `steps` of k at most, and blocks an SM; no stages where there is no room for two of each ring. a, which
 // comes from L2, wants no more than eight; 64 rows of it less, but while it must catch up with b.
-inline GemmNarrowPlan gemm_narrow_fit(int rows, int split, int resident, int64_t steps) {
-  GemmNarrowPlan p = {rows, split, resident, 0, 0, 0, 0, false};
+inline GemmNarrowPlan gemm_narrow_fit(int64_t m, int row_tiles, int split, int resident, int64_t steps) {
+  GemmNarrowPlan p = {};
+  p.row_tiles = row_tiles, p.split = split, p.resident = resident;
+  p.a_rows = static_cast<int>(gemm_ceil(gemm_ceil(m, row_tiles), 8) * 8);
+  int rows = 8;
+  while (rows < p.a_rows) rows *= 2;
+  p.rows = rows;
   p.each = (rows / 8 + split - 1) / split;
   p.smem = std::min(kGemmNarrowSmem / resident - 1024, 227 * 1024) / 128 * 128;
   const int most = static_cast<int>(std::min<int64_t>(std::max<int64_t>(2, steps), 32));
@@ -68,29 +76,34 @@ struct GemmNarrowCost {
   float least;        // of the SMs must have a block while k can be cut further: one alone takes long
 };
 constexpr GemmNarrowCost kGemmNarrowOverlapped = {0.3f, 0.11f, 0.01f, 0.26f, 2.9f, 0.71f, 20, 0.9f};  // b is constant
-constexpr GemmNarrowCost kGemmNarrowMany = {0.16f, 0.02f, 0.15f, 0.6f, 0.6f, 0, 6, 0.45f};  // and more than 32 rows
+constexpr GemmNarrowCost kGemmNarrowMany = {0.16f, 0.02f, 0.15f, 0.6f, 0.6f, 0, 4, 0.45f};  // and more than 32 rows
 constexpr GemmNarrowCost kGemmNarrowAlone = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.76f};
 constexpr GemmNarrowCost kGemmNarrowAloneMany = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.45f};
-constexpr float kGemmNarrowLeastSmall = 0.45f, kGemmNarrowSmallMB = 10;  // least for a small b, which the rings hold
+constexpr float kGemmNarrowLeastSmall = 0.42f, kGemmNarrowSmallMB = 10;  // least for a small b, which the rings hold
 constexpr int kGemmNarrowClusterWaves = 3;                               // nor were clusters in more waves tried
 
+// Two blocks with half of the rows each have half of the products and of what ends them, and load b twice: worth it where that is small.
+constexpr int64_t kGemmNarrowTwiceTiles = 32;
+constexpr float gemm_narrow_twice_mb(int64_t m) { return m > 32 ? 4.3f : m > 16 ? 2.2f : 0; }
+
 inline GemmNarrowPlan gemm_narrow_plan(const GemmCall& c, const Device& device) {
-  int rows = 8;
-  while (rows < c.m && rows < kGemmNarrowMaxM) rows *= 2;
-  const bool many = rows > 32;
+  const float mb_b = 2e-6f * c.n * c.k * (c.b.batch ? c.batch : 1);
+  const int64_t wide = gemm_ceil(c.n, kGemmNarrowCols) * c.batch, steps = gemm_ceil(c.k, kGemmNarrowK);
+  const bool small = c.constant_b && wide <= kGemmNarrowTwiceTiles && mb_b <= gemm_narrow_twice_mb(c.m);
+  const int row_tiles = c.m > kGemmNarrowMaxM || small ? 2 : 1;
+  const bool many = gemm_ceil(c.m, row_tiles) > 32;
   const GemmNarrowCost& cost = c.constant_b ? many ? kGemmNarrowMany : kGemmNarrowOverlapped
                                : many       ? kGemmNarrowAloneMany
                                             : kGemmNarrowAlone;
-  const int64_t tiles = gemm_ceil(c.n, kGemmNarrowCols) * c.batch, steps = gemm_ceil(c.k, kGemmNarrowK);
-  const float mb_b = 2e-6f * c.n * c.k * (c.b.batch ? c.batch : 1), mb_a = 2e-6f * tiles * c.m * c.k;
-  const float loads = (mb_b + kGemmNarrowOfA * mb_a) / kGemmNarrowMBPerUs;
+  const int64_t tiles = wide * row_tiles;
+  const float mb_a = 2e-6f * wide * c.m * c.k, loads = (mb_b + kGemmNarrowOfA * mb_a) / kGemmNarrowMBPerUs;
   const int most = static_cast<int>(std::min<int64_t>(kGemmMaxSplit, std::max<int64_t>(1, steps / 2)));
   const float few = device.processors * (mb_b > kGemmNarrowSmallMB ? cost.least : kGemmNarrowLeastSmall);
   GemmNarrowPlan best = {};
   float least = 0;
   for (int resident = 1; resident <= kGemmNarrowResident; ++resident)
     for (int split = 1; split <= most; ++split) {
-      const GemmNarrowPlan plan = gemm_narrow_fit(rows, split, resident, gemm_ceil(steps, split));
+      const GemmNarrowPlan plan = gemm_narrow_fit(c.m, row_tiles, split, resident, gemm_ceil(steps, split));
       if (!plan.stages || (split < most && tiles * split < few)) continue;
       const int64_t waves = (tiles - 1) / gemm_narrow_room(device.processors, split, resident) + 1;
       if (split > 1 && waves > kGemmNarrowClusterWaves) continue;
