@@ -12,8 +12,8 @@ namespace {
 
 const char* why_not(const GemmCall& c, const Device& device) {
   if (const char* why = why_not_wgmma(device)) return why;
-  if (c.m > (c.n > kGemmNarrowTwiceCols ? kGemmNarrowMaxM : kGemmNarrowTwiceM))
-    return "m is more than 64, or 128 where n is at most 1056";
+  if (c.m > kGemmNarrowTwiceM || (c.m > kGemmNarrowMaxM && (c.n > kGemmNarrowTwiceCols || c.batch > 1)))
+    return "m is more than 64, or 128 where there is one matrix and n is at most 1056";
   if (const char* why = gemm_not_tma(c)) return why;
   if (c.k % kTileK) return "k is not a multiple of 64";
   if (c.a.col != 1) return "rows of a are not contiguous";

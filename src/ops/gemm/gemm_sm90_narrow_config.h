@@ -79,11 +79,12 @@ constexpr GemmNarrowCost kGemmNarrowOverlapped = {0.3f, 0.11f, 0.01f, 0.26f, 2.9
 constexpr GemmNarrowCost kGemmNarrowMany = {0.16f, 0.02f, 0.15f, 0.6f, 0.6f, 0, 4, 0.45f};  // and more than 32 rows
 constexpr GemmNarrowCost kGemmNarrowAlone = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.76f};
 constexpr GemmNarrowCost kGemmNarrowAloneMany = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.45f};
-constexpr float kGemmNarrowLeastSmall = 0.42f, kGemmNarrowSmallMB = 10;  // least for a small b, which the rings hold
+constexpr float kGemmNarrowLeastSmall = 0.45f, kGemmNarrowSmallMB = 10;  // least for a small b, which the rings hold
 constexpr int kGemmNarrowClusterWaves = 3;                               // nor were clusters in more waves tried
 
 // Two blocks with half of the rows each have half of the products and of what ends them, and load b twice: worth it where that is small.
 constexpr int64_t kGemmNarrowTwiceTiles = 32;
+constexpr float kGemmNarrowLeastTwice = 0.42f;
 constexpr float gemm_narrow_twice_mb(int64_t m) { return m > 32 ? 4.3f : m > 16 ? 2.2f : 0; }
 
 inline GemmNarrowPlan gemm_narrow_plan(const GemmCall& c, const Device& device) {
@@ -98,7 +99,9 @@ inline GemmNarrowPlan gemm_narrow_plan(const GemmCall& c, const Device& device) 
   const int64_t tiles = wide * row_tiles;
   const float mb_a = 2e-6f * wide * c.m * c.k, loads = (mb_b + kGemmNarrowOfA * mb_a) / kGemmNarrowMBPerUs;
   const int most = static_cast<int>(std::min<int64_t>(kGemmMaxSplit, std::max<int64_t>(1, steps / 2)));
-  const float few = device.processors * (mb_b > kGemmNarrowSmallMB ? cost.least : kGemmNarrowLeastSmall);
+  const float few = device.processors * (row_tiles == 2              ? kGemmNarrowLeastTwice
+                                         : mb_b > kGemmNarrowSmallMB ? cost.least
+                                                                     : kGemmNarrowLeastSmall);
   GemmNarrowPlan best = {};
   float least = 0;
   for (int resident = 1; resident <= kGemmNarrowResident; ++resident)
