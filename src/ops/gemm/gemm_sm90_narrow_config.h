@@ -69,16 +69,16 @@ constexpr int64_t gemm_narrow_room(int64_t processors, int split, int resident) 
 constexpr float kGemmNarrowMBPerUs = 4.4f;
 constexpr float kGemmNarrowOfA = 0.2f;  // of the bytes of a, which come from L2
 struct GemmNarrowCost {
-  float idle;                  // of the loads' time, for SMs that have fewer blocks than others, or none
-  float part, resident, wave;  // for each further part of k, block of an SM, and wave of blocks
+  float idle;                  // of a wave's loads, for SMs that have fewer blocks than others, or none
+  float part, resident, wave;  // for each further part of k, block of an SM, and wave of blocks, up to three
   float crowd, half;  // for each SM's blocks above half of them: those of the next kernel want room beside ours
   float late_mb;      // of b: from so many on the rings are full before the kernel ahead ends
   float least;        // of the SMs must have a block while k can be cut further: one alone takes long
 };
-constexpr GemmNarrowCost kGemmNarrowOverlapped = {0.3f, 0.11f, 0.01f, 0.26f, 2.9f, 0.71f, 20, 0.9f};  // b is constant
-constexpr GemmNarrowCost kGemmNarrowMany = {0.16f, 0.02f, 0.15f, 0.6f, 0.6f, 0, 4, 0.45f};  // and more than 32 rows
-constexpr GemmNarrowCost kGemmNarrowAlone = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.76f};
-constexpr GemmNarrowCost kGemmNarrowAloneMany = {0.45f, 0.12f, 0.7f, 1.3f, 0, 1, 20, 0.45f};
+constexpr GemmNarrowCost kGemmNarrowOverlapped = {0.32f, 0.09f, 0.01f, 0.7f, 3, 0.7f, 20, 0.91f};  // b is constant
+constexpr GemmNarrowCost kGemmNarrowMany = {0.16f, 0.02f, 0.15f, 1, 0.6f, 0, 4, 0.45f};  // and more than 32 rows
+constexpr GemmNarrowCost kGemmNarrowAlone = {0.45f, 0.12f, 0.7f, 4, 0, 1, 20, 0.76f};
+constexpr GemmNarrowCost kGemmNarrowAloneMany = {0.45f, 0.12f, 0.7f, 4, 0, 1, 20, 0.45f};
 constexpr float kGemmNarrowLeastSmall = 0.45f, kGemmNarrowSmallMB = 10;  // least for a small b, which the rings hold
 constexpr int kGemmNarrowClusterWaves = 3;                               // nor were clusters in more waves tried
 
@@ -111,8 +111,8 @@ inline GemmNarrowPlan gemm_narrow_plan(const GemmCall& c, const Device& device) 
       const int64_t waves = (tiles - 1) / gemm_narrow_room(device.processors, split, resident) + 1;
       if (split > 1 && waves > kGemmNarrowClusterWaves) continue;
       const float full = static_cast<float>(tiles * split) / (static_cast<float>(device.processors) * resident * waves);
-      const float us = loads * (1 + cost.idle * std::max(0.f, 1 - full)) + cost.part * (split - 1) +
-                       cost.resident * (resident - 1) + cost.wave * (waves - 1) +
+      const float us = loads * (1 + cost.idle * std::max(0.f, 1 - full) / waves) + cost.part * (split - 1) +
+                       cost.resident * (resident - 1) + cost.wave * std::min<int64_t>(waves - 1, 2) +
                        cost.crowd * std::max(0.f, full - cost.half);
       if (best.rows && us >= least) continue;
       best = plan;
