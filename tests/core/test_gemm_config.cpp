@@ -289,11 +289,12 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
   kinds[kGoesRound] |= gemm_ceil(sets, plan.blocks) * gemm_ceil(gemm_ceil(c.k, 64), warps) > stages;
 }
 
-// Of gemm_sm90_narrow, by its rows of a: k whole or cut, and rings that are filled again. And of all of them: every number of parts and
+// Of gemm_sm90_narrow, by its rows of a and whether b is constant: k whole or cut, and rings that are filled again. And of all of them: every number of parts and
 // of blocks an SM, parts of different lengths, an odd number of blocks of k, a block that ends nothing, boxes of a lower than what is
 // multiplied, and more blocks than fit.
 struct NarrowSeen {
-  bool rows[65][2][2] = {}, halves[65] = {}, split[kGemmMaxSplit + 1] = {}, resident[kGemmNarrowResident + 1] = {};
+  bool rows[65][2][2][2] = {}, halves[65][2] = {}, a_alone = false, split[kGemmMaxSplit + 1] = {},
+       resident[kGemmNarrowResident + 1] = {};
   bool uneven = false, odd = false, idle = false, late = false, low = false, waves[2] = {};
 
   void see(const GemmCall& c, const Device& device) {
@@ -301,9 +302,11 @@ struct NarrowSeen {
     const GemmNarrowPlan p = gemm_narrow_plan(c, device);
     const int64_t steps = gemm_ceil(c.k, kGemmNarrowK), tiles = gemm_ceil(c.n, kGemmNarrowCols);
     const bool cut = p.split > 1;
-    rows[p.rows][cut][0] = split[p.split] = resident[p.resident] = true;
-    halves[p.rows] |= p.row_tiles == 2;
-    rows[p.rows][cut][1] |= steps / p.split > p.stages && steps / p.split > p.a_stages;
+    const bool again = steps / p.split > p.stages;
+    rows[p.rows][c.constant_b][cut][0] = split[p.split] = resident[p.resident] = true;
+    if (p.row_tiles == 2) halves[p.rows][0] = true, halves[p.rows][1] |= again;
+    a_alone |= !again && steps / p.split > p.a_stages;
+    rows[p.rows][c.constant_b][cut][1] |= again && steps / p.split > p.a_stages;
     uneven |= steps % p.split != 0;
     odd |= c.k % kGemmNarrowK != 0;
     idle |= p.each * (p.split - 1) >= p.rows / 8;
@@ -313,8 +316,9 @@ struct NarrowSeen {
   }
   void check() const {
     for (const int r : {8, 16, 32, 64})
-      for (const bool cut : {false, true}) CHECK(rows[r][cut][0] && rows[r][cut][1]);
-    CHECK(halves[16] && halves[32] && halves[64]);
+      for (const bool constant : {false, true})
+        for (const bool cut : {false, true}) CHECK(rows[r][constant][cut][0] && rows[r][constant][cut][1]);
+    CHECK(halves[16][0] && halves[32][0] && halves[64][0] && halves[64][1] && a_alone);
     for (int s = 1; s <= kGemmMaxSplit; ++s) CHECK(split[s]);
     for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
     CHECK(uneven && odd && idle && late && low && waves[0] && waves[1]);
@@ -342,9 +346,10 @@ void every_tile_tested() {
       {3, 6808, 1608},    {7, 264, 520},     {5, 104, 832},      {5, 104, 64},      {13, 104, 448},
       {30, 104, 960},     {20, 104, 960},    {13, 104, 64},      {30, 104, 64},     {60, 104, 448},
       {60, 104, 64},      {100, 104, 448},   {5, 104, 1088},     {5, 104, 1344},    {5, 104, 1600},
-      {5, 104, 1856},     {5, 104, 2112},    {5, 9192, 832},     {13, 13608, 448},  {30, 13608, 448},
-      {60, 4776, 1088},   {5, 1384, 4544},   {13, 1384, 4544},   {60, 1704, 1216},  {60, 104, 8128},
-      {5, 25384, 64},     {5, 6248, 5824}};
+      {5, 104, 1856},     {5, 104, 2112},    {5, 9192, 832},     {5, 2664, 3776},   {5, 15080, 576},
+      {5, 1384, 4544},    {13, 9192, 704},   {13, 6248, 1472},   {13, 13608, 448},  {13, 1384, 4544},
+      {30, 9192, 704},    {30, 744, 6336},   {30, 13608, 448},   {60, 1704, 1216},  {60, 4776, 1088},
+      {60, 424, 8128},    {100, 104, 8256},  {5, 520, 8256},     {5, 25384, 64},    {5, 6248, 5824}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -472,8 +477,8 @@ void some_tiles() {
     CHECK(turned[0] && turned[1] && turned[2]);
     CHECK(share[11] && share[21] && share[12] && share[42]);
     CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
-    CHECK(narrow.rows[8][true][0] && narrow.rows[32][false][0] && narrow.rows[16][true][1] &&
-          narrow.rows[64][true][0] && narrow.odd && narrow.idle && narrow.low);
+    CHECK(narrow.rows[8][1][true][0] && narrow.rows[32][1][false][0] && narrow.rows[16][1][true][1] &&
+          narrow.rows[64][1][true][0] && narrow.odd && narrow.idle && narrow.low);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }

@@ -106,7 +106,8 @@ template <class S, bool kIsB>
 __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& p, const NarrowRing& ring,
                                                     const NarrowPart& part, bool let_in) {
   const int stages = kIsB ? p.plan.stages : p.plan.a_stages, batch = blockIdx.y * (kIsB ? p.b_batch : p.a_batch);
-  const uint64_t policy = p.plan.row_tiles == 1 ? l2_evict_first() : l2_evict_normal();  // b is read once
+  const bool once = p.plan.row_tiles == 1 && (p.b_batch || gridDim.y == 1);  // that is all who reads this of b
+  const uint64_t policy = once ? l2_evict_first() : l2_evict_normal();
   const auto load = [&](int step, int stage) {
     if (!elect_one()) return;
     uint64_t* const full = &ring.full[stage];
@@ -132,7 +133,7 @@ __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& 
   if (let_in) pdl_launch();  // where the ring took all of it
 }
 
-// The first step of b, to registers: it has come long before a, and its place in the ring is wanted.
+// The first step of b, to registers, while a is on its way: its place in the ring is free that much earlier.
 template <class S>
 __device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& smem, bool refilled,
                                                  uint32_t (&held)[S::kStepsOf16][4]) {

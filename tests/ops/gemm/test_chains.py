@@ -15,8 +15,9 @@ SHARDS = 5  # processes of tools/gpu-check
 # (m, first, second): results go from one width to the other and back. The third of few rows: rings that are filled again, and
 # blocks that go on to further columns, beside the next kernel's. The last four: k is cut between the blocks of a
 # cluster; tiles are streamed, whose pieces meet in the workspace that all calls share; and plans that let the next kernel in
-# late, of whole tiles and of few rows with k cut.
+# late, of whole tiles and of few rows with k cut. Of narrow tiles: rings that are filled again and plans that come late, and halves.
 SIZES = [(1, 1024, 1024), (8, 1024, 2048), (4, 1160, 12600), (16, 1024, 4096), (64, 1024, 1024), (200, 512, 1024),
+         (8, 4096, 6144), (64, 4096, 6144), (128, 1024, 1024),
          (72, 72, 6152), (13, 8712, 3080), (392, 1152, 5128), (13, 264, 80008)]  # fmt: skip
 STEPS, BUFFERS, INPUTS = 8, 4, 8  # a chain writes each buffer twice
 REPLAYS = {"ci": 40, "full": 80}
@@ -97,9 +98,8 @@ def link_mlp(mem, i):
 
 
 LINKS = {"a": link_a, "weights": link_weights, "c": link_c, "b": link_b, "residual": link_residual, "mlp": link_mlp}
-# What no call of a chain is for: k is too short to be cut, or no multiple of 64 where it is the rows of a; an epilogue is not left to
-# a library.
-NEVER = {"b": ("gemm_sm90_split", "gemm_sm90_narrow"), "residual": ("gemm_epilogue_cublaslt",)}
+# What no call of a chain is for: k is too short to be cut; an epilogue is not left to a library.
+NEVER = {"b": ("gemm_sm90_split",), "residual": ("gemm_epilogue_cublaslt",)}
 
 
 class Chain:
