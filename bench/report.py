@@ -163,6 +163,39 @@ def family_section(gpu, family, result):
     return text + "\n" + table(head, rows) + slower_choice(result), files
 
 
+def behind(results):
+    """Where a user would be faster with something else than with the best of our own rows, by more than the noise. Baselines
+    run without PDL, so that is what they are compared with; the fastest of ours with PDL stands beside it."""
+    rows, timed = [], 0
+    for result in results.values():
+        own, pdl = {}, {}
+        for e in result["cases"]:
+            # The vendor's library is one of the rows too; TF32 is for callers that allow it.
+            if "cublaslt" not in e["row"] and not e["row"].endswith("_tf32"):
+                (pdl if e["pdl"] else own).setdefault((e["op"], e["case"], e["dtype"], e["launch"]), []).append(e)
+        for key, entries in own.items():
+            best = min(entries, key=lambda e: e["us"])
+            others = {name: us for name, us in best["baselines"].items() if us and name != "plain"}
+            other = min(others, key=others.get, default=None)
+            timed += other is not None
+            if other is None or others[other] >= best["us"] * (1 - bars.NOISE):
+                continue
+            overlapped = min((e["us"] for e in pdl.get(key, ())), default=None)
+            cells = [best["op"], best["case"], best["dtype"].replace("_", " to "), f"`{best['row']}`", number(best["us"], 2),
+                     other, number(others[other], 2), number(overlapped, 2)]  # fmt: skip
+            rows.append((others[other] / best["us"], cells))
+    text = "\n### Where others are faster\n\n"
+    if not rows:
+        return text + "Nowhere, of what was timed.\n"
+    text += (
+        f"Of {timed} cases timed beside PyTorch, compiled or not, or a vendor's library, the {len(rows)} in which one of those takes at "
+        f"least {bars.NOISE:.0%} less time\nthan the best kernel of our own, worst first. The reasons that are known: "
+        "[measured facts](measured-facts.md#where-others-are-faster).\n\n"
+    )
+    head = ["op", "case", "dtype", "our best", "us", "faster", "us", "x", "ours with PDL, us"]
+    return text + table(head, [[*c[:7], number(x, 3), c[7]] for x, c in sorted(rows, key=lambda r: r[0])])
+
+
 def slower_choice(result):
     """Rows that beat the selected one by more than the noise: what the routing could still gain."""
     best = {}
@@ -192,7 +225,7 @@ def outputs(results):
     """Path -> text of the page and its plots."""
     page, files = HEAD, {}
     for gpu, by_family in results.items():
-        page += run_section(gpu, by_family) + bar_section(by_family)
+        page += run_section(gpu, by_family) + bar_section(by_family) + behind(by_family)
         text, svgs = launch_section(gpu, by_family)
         page += text + host_section(by_family)
         files |= svgs

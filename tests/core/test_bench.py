@@ -432,6 +432,27 @@ def test_report_shows_every_selected_case_and_its_plots(results):
     assert "faster than the selected" in report.outputs({"h200": results})["docs/performance.md"]
 
 
+def test_report_lists_where_others_are_faster(results):
+    def listed():
+        page = report.outputs({"h200": results})["docs/performance.md"]
+        section = page.split("### Where others are faster")[1].split("\n### ")[0]
+        return [line for line in section.splitlines() if line.startswith("| ")][1:], section
+
+    lines, section = listed()
+    assert not lines and "Nowhere" in section  # `plain`, which is as fast as ours, is no other's
+    gemm, norm = results["gemm"]["cases"], results["norm"]["cases"]
+    first = next(e for e in gemm if e["pdl"])
+    alone = next(e for e in gemm if e["case"] == first["case"] and not e["pdl"])
+    alone["baselines"]["cublaslt"] = alone["us"] / 2
+    gemm.append({**alone, "row": "gemm_cublaslt", "us": alone["us"] / 2, "selected": True})
+    norm[0]["baselines"]["torch"] = norm[0]["us"] * 0.9
+    norm[1]["baselines"]["torch"] = norm[1]["us"] * 0.99  # the noise of the board
+    lines, section = listed()
+    assert [line.split(" | ")[0] for line in lines] == [f"| {alone['op']}", f"| {norm[0]['op']}"]
+    assert f"| cublaslt | {alone['us'] / 2:.2f} | 0.500 | {first['us']:.2f} |" in lines[0]
+    assert "| 0.900 |  |" in lines[1] and "the 2 in which" in section
+
+
 def test_a_family_that_was_not_measured_has_no_section(results):
     for family in ("gemm", "attention"):
         files = report.outputs({"h200": {k: v for k, v in results.items() if k != family}})
