@@ -28,7 +28,8 @@ HEAD = """\
 """
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
-# gemm_sm90_narrow takes up to 64 rows, but of a small b, one or two of a b that is not constant, and more than 32 of many columns.
+# gemm_sm90_narrow takes up to 64 rows, 128 of few columns, but for: a small b; one or two rows of a b that is not constant, up to 6144
+# columns; more than 32 rows of many columns.
 NARROW = (
     ("gemm", "n=..4096 k=..511 m=1..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=1..8", "sm90_skinny"),
@@ -48,7 +49,6 @@ NARROW = (
     ("gemm_epilogue", "n=24576.. m=33..64", "sm90_swap"),
     ("gemm_epilogue", "k=1025.. m=5..64", "sm90_narrow"),
     ("gemm_epilogue", "constant_b=1 k=1025.. m=1..4", "sm90_narrow"),
-    ("gemm_epilogue", "constant_b=1 k=512..1024 m=17..32", "sm90_narrow"),
 )
 # What it refuses. With an epilogue gemm_sm90_skinny gains only where kernels overlap.
 FEW = (("gemm", ""), ("gemm_epilogue", "constant_b=1 "))

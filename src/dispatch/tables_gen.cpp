@@ -187,8 +187,6 @@ const BuiltinTable kBuiltinTables[] = {
      "gemm_epilogue T=f16 k=1025.. m=5..64 : gemm_epilogue_sm90_narrow\n"
      "gemm_epilogue T=bf16 constant_b=1 k=1025.. m=1..4 : gemm_epilogue_sm90_narrow\n"
      "gemm_epilogue T=f16 constant_b=1 k=1025.. m=1..4 : gemm_epilogue_sm90_narrow\n"
-     "gemm_epilogue T=bf16 constant_b=1 k=512..1024 m=17..32 : gemm_epilogue_sm90_narrow\n"
-     "gemm_epilogue T=f16 constant_b=1 k=512..1024 m=17..32 : gemm_epilogue_sm90_narrow\n"
      "gemm T=bf16 constant_b=0 n=..6144 k=512.. m=1..8 : gemm_sm90_skinny\n"
      "gemm T=f16 constant_b=0 n=..6144 k=512.. m=1..8 : gemm_sm90_skinny\n"
      "gemm T=bf16 n=..1056 k=512..4096 m=1..8 : gemm_sm90_skinny\n"
