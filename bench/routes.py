@@ -29,7 +29,7 @@ HEAD = """\
 # By trials of shapes that have no case in the bench (docs/measured-facts/gemm.md, few-rows.md); gemm_batched by one that has.
 OTHERS_HEAD = "# Any other shape, by ranges."
 # gemm_sm90_narrow takes up to 64 rows, 128 of few columns, but for: a small b; one or two rows of a b that is not constant, up to 6144
-# columns; more than 32 rows of many columns.
+# columns; more than 32 rows of many columns, most of all where b is not constant.
 NARROW = (
     ("gemm", "n=..4096 k=..511 m=1..16", "sm80_skinny"),
     ("gemm", "constant_b=1 n=..1056 k=512..1024 m=1..8", "sm90_skinny"),
@@ -40,8 +40,10 @@ NARROW = (
     ("gemm", "constant_b=0 n=..6144 k=1025.. m=1..2", "sm90_skinny"),
     ("gemm", "constant_b=0 n=..2112 k=512..1024 m=9..16", "sm80_skinny"),
     ("gemm", "constant_b=0 n=4096..16384 k=..1024 m=17..32", "sm90"),
-    ("gemm", "n=4800..5632 m=33..64", "sm90_swap"),
-    ("gemm", "n=10240.. m=33..64", "sm90_swap"),
+    ("gemm", "constant_b=0 n=4800..5632 m=33..64", "sm90_swap"),
+    ("gemm", "constant_b=0 n=10240.. m=33..64", "sm90_swap"),
+    ("gemm", "constant_b=1 n=16384..20480 m=33..64", "sm90_swap"),
+    ("gemm", "constant_b=1 n=20481.. k=..2048 m=33..64", "sm90_swap"),
     ("gemm", "constant_b=1 n=5120.. k=..1024 m=33..64", "sm90_swap"),
     ("gemm", "constant_b=0 n=..1056 k=..767 m=65..128", "sm90"),
     ("gemm", "m=1..128", "sm90_narrow"),  # of more than 64 rows and many columns it takes none

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "check.h"
+#include "gemm_calls.h"
 #include "ops/gemm/gemm_config.h"
 #include "ops/gemm/gemm_sm90_narrow_config.h"
 #include "ops/gemm/gemm_sm90_skinny_config.h"
@@ -13,29 +14,6 @@
 using namespace ek;
 
 namespace {
-
-Device h200() {
-  Device d;
-  d.id = {EK_DEVICE_CUDA, 0};
-  d.target = 90;
-  d.processors = 132;
-  return d;
-}
-
-alignas(16) char g_memory[16];
-
-// a [m, k] and b [k, n], both contiguous along k, as in a linear layer.
-GemmCall linear(int64_t m, int64_t n, int64_t k) {
-  GemmCall c;
-  c.in = c.out = EK_DTYPE_BF16;
-  c.m = m;
-  c.n = c.n_out = n;
-  c.k = k;
-  c.a = {g_memory, (k + 7) / 8 * 8, 1, 0};
-  c.b = {g_memory, 1, (k + 7) / 8 * 8, 0};
-  c.d = {g_memory, (n + 7) / 8 * 8, 1, 0};
-  return c;
-}
 
 void every_block_once(GemmSchedule s) {
   s.divide_by_hand();
@@ -295,12 +273,13 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
 struct NarrowSeen {
   bool rows[65][2][2][2] = {}, halves[65][2] = {}, a_alone = false, split[kGemmMaxSplit + 1] = {},
        resident[kGemmNarrowResident + 1] = {};
-  bool uneven = false, odd = false, idle = false, late = false, low = false, waves[2] = {};
+  bool cols[kGemmNarrowCols + 1][2] = {}, fewer[65][2] = {};
+  bool uneven = false, odd = false, idle = false, late = false, low = false, waves = false;
 
   void see(const GemmCall& c, const Device& device) {
     if (c.m > (c.n > kGemmNarrowTwiceCols ? kGemmNarrowMaxM : kGemmNarrowTwiceM) || c.k % 64) return;
     const GemmNarrowPlan p = gemm_narrow_plan(c, device);
-    const int64_t steps = gemm_ceil(c.k, kGemmNarrowK), tiles = gemm_ceil(c.n, kGemmNarrowCols);
+    const int64_t steps = gemm_ceil(c.k, kGemmNarrowK), tiles = gemm_ceil(c.n, p.cols);
     const bool cut = p.split > 1;
     const bool again = steps / p.split > p.stages;
     rows[p.rows][c.constant_b][cut][0] = split[p.split] = resident[p.resident] = true;
@@ -312,7 +291,9 @@ struct NarrowSeen {
     idle |= p.each * (p.split - 1) >= p.rows / 8;
     late |= p.late;
     low |= p.a_rows < p.rows;
-    waves[cut] |= tiles * p.row_tiles > gemm_narrow_room(device.processors, p.split, p.resident);
+    cols[p.cols][cut] = true;
+    if (p.cols < kGemmNarrowCols) fewer[p.rows][cut] |= c.constant_b && again;
+    waves |= tiles * p.row_tiles > gemm_narrow_room(device.processors, p.split, p.resident);
   }
   void check() const {
     for (const int r : {8, 16, 32, 64})
@@ -321,7 +302,10 @@ struct NarrowSeen {
     CHECK(halves[16][0] && halves[32][0] && halves[64][0] && halves[64][1] && a_alone);
     for (int s = 1; s <= kGemmMaxSplit; ++s) CHECK(split[s]);
     for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
-    CHECK(uneven && odd && idle && late && low && waves[0] && waves[1]);
+    for (int n = 40; n <= kGemmNarrowCols; n += 8) CHECK(cols[n][0] && cols[n][1]);
+    CHECK(cols[kGemmNarrowLeastCols][1]);
+    for (const int r : {8, 16, 32, 64}) CHECK(fewer[r][0] && fewer[r][1]);
+    CHECK(uneven && odd && idle && late && low && waves);
   }
 };
 
@@ -349,7 +333,11 @@ void every_tile_tested() {
       {5, 104, 1856},     {5, 104, 2112},    {5, 9192, 832},     {5, 2664, 3776},   {5, 15080, 576},
       {5, 1384, 4544},    {13, 9192, 704},   {13, 6248, 1472},   {13, 13608, 448},  {13, 1384, 4544},
       {30, 9192, 704},    {30, 744, 6336},   {30, 13608, 448},   {60, 1704, 1216},  {60, 4776, 1088},
-      {60, 424, 8128},    {100, 104, 8256},  {5, 520, 8256},     {5, 25384, 64},    {5, 6248, 5824}};
+      {60, 424, 8128},    {100, 104, 8256},  {5, 520, 8256},     {5, 25384, 64},    {5, 6248, 5824},
+      {5, 1040, 12992},   {5, 7280, 1856},   {5, 10088, 1344},   {5, 6032, 2240},   {5, 1872, 7232},
+      {13, 1872, 7232},   {13, 3640, 3712},  {13, 7592, 1792},   {13, 21112, 640},  {30, 8840, 1536},
+      {30, 3640, 3712},   {30, 7280, 1856},  {60, 3640, 3712},   {60, 2184, 6208},  {60, 10088, 1344},
+      {60, 1976, 6848}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -445,7 +433,8 @@ void some_tiles() {
       {72, 72, 200},   {72, 72, 5128},   {1160, 72, 3080}, {1160, 1560, 136}, {72, 10840, 64},  {392, 11424, 72},
       {392, 4248, 72}, {1288, 1296, 72}, {200, 3808, 136}, {328, 5712, 4104}, {8, 72, 520},     {5, 16904, 64},
       {13, 8456, 64},  {30, 16904, 64},  {60, 8456, 64},   {60, 1032, 1032},  {40, 3144, 1032}, {3, 72, 4104},
-      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {20, 104, 960},    {100, 104, 448},  {13, 72, 24576}};
+      {7, 18952, 520}, {5, 104, 832},    {30, 104, 64},    {20, 104, 960},    {100, 104, 448},  {13, 72, 24576},
+      {5, 7280, 1856}, {13, 1872, 7232}, {60, 3640, 3712}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool groups[3] = {}, share[50] = {}, turned[3] = {}, split = false, wide = false, overlap = false;
@@ -479,6 +468,7 @@ void some_tiles() {
     CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
     CHECK(narrow.rows[8][1][true][0] && narrow.rows[32][1][false][0] && narrow.rows[16][1][true][1] &&
           narrow.rows[64][1][true][0] && narrow.odd && narrow.idle && narrow.low);
+    CHECK(narrow.fewer[8][0] && narrow.fewer[16][1] && narrow.fewer[64][0]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }
@@ -517,61 +507,6 @@ void refusals() {
   CHECK(!gemm_not_tma(c) && gemm_finish(c) == GemmFinish::kFull);
 }
 
-// Any n: from 2^32 - 15 on a sum of 32 bits would wrap, and end in no block at all.
-void skinny_blocks() {
-  const Device device = h200();
-  const auto blocks = [&](int64_t n) { return gemm_skinny_blocks(linear(1, n, 8), device, 16, 2); };
-  CHECK_EQ(blocks(1), 1);
-  CHECK_EQ(blocks(17), 2);
-  CHECK_EQ(blocks(16 * 264), 264);
-  for (int power = 31; power <= 40; ++power)
-    for (int64_t off = -16; off <= 16; ++off) CHECK_EQ(blocks((int64_t{1} << power) + off), 264);
-}
-
-// gemm_sm90_skinny: blocks for all columns, no more than have work, and none much longer than the others.
-void sm90_skinny_plans() {
-  const Device device = h200();
-  for (const int64_t k : {8, 1024, 1536, 1544, 4096, 65536})
-    for (int64_t n = 1; n <= 70000; n += n < 200 ? 1 : 97)
-      for (const int64_t batch : {1, 2, 65535}) {
-        GemmCall c = linear(4, n, k);
-        c.batch = batch;
-        const GemmSm90SkinnyPlan plan = gemm_sm90_skinny_plan(c, device);
-        const int64_t sets = gemm_ceil(n, 16);
-        CHECK(plan.resident == 2 || plan.resident == 3);
-        CHECK(plan.blocks >= 1 && plan.blocks <= sets);
-        if (plan.blocks < sets) CHECK(batch == 1 && sets * 10 >= gemm_ceil(sets, plan.blocks) * plan.blocks * 9);
-        CHECK_EQ(plan.late, sets * batch * 2 <= device.processors);
-      }
-}
-
-// gemm_sm90_narrow: every step of k in one part of it, each of which has some; all rows with one block; room for all of
-// it in shared memory, and for so many blocks in an SM.
-void narrow_plans() {
-  for (const int processors : {1, 78, 132}) {
-    Device device = h200();
-    device.processors = processors;
-    for (const int64_t m : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128})
-      for (int64_t k = 64; k <= 70000; k += k < 4096 ? 64 : 4160)
-        for (int64_t n = 1; n <= 70000; n += n < 300 ? 13 : 2111)
-          for (const bool constant : {false, true})
-            for (const int64_t batch : {1, 3}) {
-              GemmCall c = linear(m, n, k);
-              c.batch = batch;
-              c.constant_b = constant;
-              const GemmNarrowPlan p = gemm_narrow_plan(c, device);
-              const int64_t steps = gemm_ceil(k, kGemmNarrowK);
-              CHECK(p.a_rows * p.row_tiles >= m && p.a_rows * (p.row_tiles - 1) < m);
-              CHECK(p.a_rows % 8 == 0 && p.a_rows <= p.rows && (p.rows == 8 || p.rows < 2 * p.a_rows));
-              CHECK(p.split >= 1 && p.split <= kGemmMaxSplit && (p.split == 1 || p.split * 2 <= steps));
-              CHECK(p.stages >= 2 && p.a_stages >= 2);
-              CHECK(p.each * p.split >= p.rows / 8);
-              CHECK(gemm_narrow_smem(p) <= p.smem);
-              CHECK((p.smem + 1024) * p.resident <= kGemmNarrowSmem);
-            }
-  }
-}
-
 }  // namespace
 
 int main() {
@@ -588,8 +523,5 @@ int main() {
   waves();
   some_tiles();
   refusals();
-  skinny_blocks();
-  sm90_skinny_plans();
-  narrow_plans();
   return check::report("gemm_config");
 }

@@ -52,6 +52,8 @@ TILES = [
     (5, 104, 1088), (5, 104, 1344), (5, 104, 1600), (5, 104, 1856), (5, 104, 2112),
     (5, 9192, 832), (5, 2664, 3776), (5, 15080, 576), (5, 1384, 4544), (13, 9192, 704), (13, 6248, 1472), (13, 13608, 448), (13, 1384, 4544), (30, 9192, 704),
     (30, 744, 6336), (30, 13608, 448), (60, 1704, 1216), (60, 4776, 1088), (60, 424, 8128), (100, 104, 8256), (5, 520, 8256), (5, 25384, 64), (5, 6248, 5824),
+    (5, 1040, 12992), (5, 7280, 1856), (5, 10088, 1344), (5, 6032, 2240), (5, 1872, 7232), (13, 1872, 7232), (13, 3640, 3712), (13, 7592, 1792),
+    (13, 21112, 640), (30, 8840, 1536), (30, 3640, 3712), (30, 7280, 1856), (60, 3640, 3712), (60, 2184, 6208), (60, 10088, 1344), (60, 1976, 6848),
 ]  # fmt: skip
 # And at which blocks go on to a second tile: warpgroups in turns, a tile by rows, turned ones by rows and by columns, the
 # largest, turned ones in turns and alone, and to a third: wide ones in turns.
@@ -62,11 +64,12 @@ WAVES = [
 # The least sizes of each kind of kernel, which is what a sanitizer has time for. One warpgroup, k cut by a cluster, the same in
 # several chunks, two in turns, tiles by rows, by columns, turned ones with chunks that overlap, by rows and in turns, clusters of
 # eight, wide ones in turns; few rows: k cut, streamed, in turns, pairs that share b; up to 8 by mma.sync, two and three blocks an
-# SM, which go round their rings and on to further columns; up to 64 in narrow tiles, k cut and whole, rings that go round, and 100 in halves.
+# SM, which go round their rings and on to further columns; up to 64 in narrow tiles, k cut and whole, rings that go round, 100 in halves, and fewer columns.
 SOME_TILES = [
     (72, 72, 200), (72, 72, 5128), (1160, 72, 3080), (1160, 1560, 136), (72, 10840, 64), (392, 11424, 72), (392, 4248, 72), (1288, 1296, 72),
     (200, 3808, 136), (328, 5712, 4104), (8, 72, 520), (5, 16904, 64), (13, 8456, 64), (30, 16904, 64), (60, 8456, 64), (60, 1032, 1032), (40, 3144, 1032),
     (3, 72, 4104), (7, 18952, 520), (5, 104, 832), (30, 104, 64), (20, 104, 960), (100, 104, 448), (13, 72, 24576),
+    (5, 7280, 1856), (13, 1872, 7232), (60, 3640, 3712),
 ]  # fmt: skip
 PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
 # Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.

@@ -58,11 +58,10 @@ ek_status run_rows(const GemmCall& c, const GemmNarrowPlan& plan, const Launch& 
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;
   p.plain = plain(c);
-  if (!map_of(c, c.a, c.m, c.a.row, plan.a_rows, false, &p.a) ||
-      !map_of(c, c.b, c.n, c.b.col, kGemmNarrowCols, true, &p.b))
+  if (!map_of(c, c.a, c.m, c.a.row, plan.a_rows, false, &p.a) || !map_of(c, c.b, c.n, c.b.col, plan.cols, true, &p.b))
     return fail(l.context, EK_STATUS_CUDA, "gemm_sm90_narrow: the driver refused a tensor map");
   Grid grid;
-  grid.blocks = dim3(static_cast<unsigned>(gemm_ceil(c.n, kGemmNarrowCols) * plan.row_tiles * plan.split),
+  grid.blocks = dim3(static_cast<unsigned>(gemm_ceil(c.n, plan.cols) * plan.row_tiles * plan.split),
                      static_cast<unsigned>(c.batch));
   grid.threads = dim3(kNarrowThreads);
   grid.smem = plan.smem;

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
-// gemm for up to 64 rows of a (128 in two halves) on Hopper: narrow tiles, 64 columns of d, in blocks of which up to three share an SM. a and b are
-// contiguous along k, which is a multiple of 64.
+// gemm for up to 64 rows of a (128 in two halves) on Hopper: narrow tiles, 32 to 64 columns of d, in blocks of which up to three share an SM. a and
+// b are contiguous along k, which is a multiple of 64.
 //
-// What counts is that memory never rests: blocks fill rings by TMA, with a constant b before the kernels ahead have ended. One
+// What counts is that memory never rests: blocks fill rings by TMA, with a constant b before the kernels ahead have ended, and
+// have so many columns that SMs are given the same to do, as each gets its share of the memory whatever it has. One
 // warp loads b, one a, each by a single box for 128 of k, since a box takes the copy engine's time however small it is. Four
 // warps multiply by wgmma, b in the place of its first operand. Where there are few tiles their k is cut for the blocks of a
 // cluster, which deal out the sums: each ends some rows, and the others store their sums of those into its shared memory.
@@ -29,10 +30,12 @@ struct GemmSm90NarrowShape {
   static constexpr int kEights = kRows / 8;  // of rows: what blocks of a cluster share out
   static constexpr int kStepsOf16 = kGemmNarrowK / 16;
   static constexpr int kABytes = gemm_narrow_a_bytes(kRows);  // of a stage
+  static constexpr bool kTwoChains =
+      kRows <= 32;  // of products, where there are registers for it: each waits for the one before it
 };
 
 struct GemmSm90NarrowParams {
-  CUtensorMap a, b;  // boxes of 64 of k by the rows of a, or 64 columns of b, by two blocks of k
+  CUtensorMap a, b;  // boxes of 64 of k by the rows of a, or the columns of b, that a block has, by two blocks of k
   GemmOut out;
   GemmNarrowPlan plan;
   int32_t steps, longer;     // of k, 128 each, that every part has, and how many parts have one more
@@ -56,7 +59,7 @@ struct GemmSm90NarrowSmem {
   uint32_t* read;     // of each warp: see sm90_narrow_hold
   __device__ GemmSm90NarrowSmem(char* raw, const GemmNarrowPlan& plan) {
     b.data = raw;
-    a.data = b.data + plan.stages * kGemmNarrowBBytes;
+    a.data = b.data + plan.stages * gemm_narrow_b_bytes(plan.cols);
     sums = reinterpret_cast<float4*>(a.data + plan.a_stages * S::kABytes);
     b.full = reinterpret_cast<uint64_t*>(sums + (plan.split - 1) * plan.each * 128);
     b.empty = b.full + plan.stages;
@@ -67,14 +70,14 @@ struct GemmSm90NarrowSmem {
   }
 };
 
-// What a block has: some rows, 64 columns, and a part of k.
+// What a block has: some rows, some columns, and a part of k.
 struct NarrowPart {
   int split, rank, row, col, first, count;  // first and count of the steps of k
   __device__ explicit NarrowPart(const GemmSm90NarrowParams& p) : split(p.plan.split), row(0) {
     rank = split > 1 ? cluster_rank() : 0;
     int tile = split > 1 ? cluster_id() : blockIdx.x;
     if (p.plan.row_tiles == 2) row = tile % 2 * p.plan.a_rows, tile /= 2;  // neighbours read the same of b
-    col = tile * kGemmNarrowCols;
+    col = tile * p.plan.cols;
     first = rank * p.steps + min(rank, p.longer);
     count = p.steps + (rank < p.longer);
   }
@@ -113,8 +116,8 @@ __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& 
     uint64_t* const full = &ring.full[stage];
     const int k = (part.first + step) * (kGemmNarrowK / kTileK);
     if constexpr (kIsB) {
-      mbarrier_expect(full, kGemmNarrowBBytes);
-      tma_load(ring.data + stage * kGemmNarrowBBytes, &p.b, 0, part.col, k, batch, full, policy);
+      mbarrier_expect(full, gemm_narrow_b_bytes(p.plan.cols));
+      tma_load(ring.data + stage * gemm_narrow_b_bytes(p.plan.cols), &p.b, 0, part.col, k, batch, full, policy);
     } else {
       mbarrier_expect(full, p.plan.a_rows * (kGemmNarrowK * 2));
       tma_load(ring.data + stage * S::kABytes, &p.a, 0, part.row, k, batch, full);
@@ -135,9 +138,11 @@ __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& 
 
 // The first step of b, to registers, while a is on its way: its place in the ring is free that much earlier.
 template <class S>
-__device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& smem, bool refilled,
+__device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& smem, int cols, bool refilled,
                                                  uint32_t (&held)[S::kStepsOf16][4]) {
-  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, row = warp * 16 + lane % 16;
+  const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
+  int row = warp * 16 + lane % 16;
+  if (row >= cols) row -= kGemmNarrowLeastCols;  // of no column: any that is there
   const uint32_t from = smem_address(smem.b.data) + row * kSwizzleBytes;
   mbarrier_wait(&smem.b.full[0], 0);
   uint32_t seen = 0;
@@ -145,7 +150,7 @@ __device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& sm
   for (int i = 0; i < S::kStepsOf16; ++i) {
     constexpr int kPerBlock = kTileK / 16;
     const int eight = i % kPerBlock * 2 + lane / 16;
-    ldmatrix<false>(held[i], from + i / kPerBlock * (kGemmNarrowCols * kSwizzleBytes) + ((eight ^ (row & 7)) << 4));
+    ldmatrix<false>(held[i], from + i / kPerBlock * (cols * kSwizzleBytes) + ((eight ^ (row & 7)) << 4));
     seen ^= held[i][0];
   }
   if (!refilled) return;
@@ -155,31 +160,43 @@ __device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& sm
   if (threadIdx.x == 0) mbarrier_arrive(&smem.b.empty[0]);
 }
 
-// The products of a part of k.
+// The products of a part of k. wgmma takes 64 columns of b: where a block has fewer, the others are of whatever lies behind them in the
+// rings, and are not stored.
 template <class S>
 __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams& p, const GemmSm90NarrowSmem<S>& smem,
                                                      int count, float (&acc)[S::kRows / 2]) {
 #if EK_HAS_WGMMA
   using T = typename S::Type;
-  constexpr int kPerBlock = kTileK / 16, kBlockBytes = kGemmNarrowCols * kSwizzleBytes;  // of b, for 64 of k
+  constexpr int kPerBlock = kTileK / 16;
+  const int b_bytes = gemm_narrow_b_bytes(p.plan.cols), b_step = b_bytes / 2 >> 4;  // the second: to the next 64 of k
   const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.plan.a_rows * kSwizzleBytes >> 4;
   const bool signals = threadIdx.x == 0;
   const uint32_t b_ring = smem_address(smem.b.data), a_ring = smem_address(smem.a.data);
   NarrowAt b, a;
   int b_before = -1, a_before = -1;
-  const auto a_tile = [&] { return wgmma_descriptor(a_ring + a.stage * S::kABytes, kBlockBytes); };
+  const auto a_tile = [&] { return wgmma_descriptor(a_ring + a.stage * S::kABytes, kGemmNarrowCols * kSwizzleBytes); };
   const auto of = [&](uint64_t tile, int i) {
     return tile + i / kPerBlock * a_step + i % kPerBlock * kWgmmaStepK<true>;
+  };
+  float second[S::kRows / 2] = {};
+  const auto add = [&](int j, bool more, auto product) {
+    if (S::kTwoChains && j % 2)
+      product(second, 1);
+    else
+      product(acc, more || j > 0);
   };
   const int held_steps = p.constant_b ? 1 : 0;
   uint32_t held[S::kStepsOf16][4];
   if (held_steps) {
-    sm90_narrow_hold<S>(smem, count > stages, held);
+    sm90_narrow_hold<S>(smem, p.plan.cols, count > stages, held);
     mbarrier_wait(&smem.a.full[0], 0);
     const uint64_t tile = a_tile();
     wgmma_fence();
 #pragma unroll
-    for (int i = 0; i < S::kStepsOf16; ++i) WgmmaFew<T, S::kRows>::mma(acc, held[i], of(tile, i), i > 0);
+    for (int j = 0; j < S::kStepsOf16; ++j)
+      add(j, false, [&](float (&sums)[S::kRows / 2], bool more) {
+        WgmmaFew<T, S::kRows>::mma(sums, held[j], of(tile, j), more);
+      });
     wgmma_commit();
     wgmma_wait<0>();
     a_before = 0;
@@ -189,13 +206,15 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
   for (int i = held_steps; i < count; ++i) {
     mbarrier_wait(&smem.a.full[a.stage], a.phase);
     mbarrier_wait(&smem.b.full[b.stage], b.phase);
-    const uint64_t b_tile = wgmma_descriptor(b_ring + b.stage * kGemmNarrowBBytes, kBlockBytes), tile = a_tile();
+    const uint64_t b_tile = wgmma_descriptor(b_ring + b.stage * b_bytes, kGemmNarrowCols * kSwizzleBytes),
+                   tile = a_tile();
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < S::kStepsOf16; ++j)
-      Wgmma<T, S::kRows, 0, 0>::mma(acc,
-                                    b_tile + j / kPerBlock * (kBlockBytes >> 4) + j % kPerBlock * kWgmmaStepK<true>,
-                                    of(tile, j), i > 0 || j > 0);
+      add(j, i > 0, [&](float (&sums)[S::kRows / 2], bool more) {
+        const uint64_t b_part = b_tile + j / kPerBlock * b_step + j % kPerBlock * kWgmmaStepK<true>;
+        Wgmma<T, S::kRows, 0, 0>::mma(sums, b_part, of(tile, j), more);
+      });
     wgmma_commit();
     // One stage behind, as in gemm_sm90.
     wgmma_wait<1>();
@@ -207,6 +226,9 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
   wgmma_wait<0>();
 #pragma unroll
   for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(acc[j]);
+  if (!S::kTwoChains) return;
+#pragma unroll
+  for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(second[j]), acc[j] += second[j];
 #endif
 }
 
@@ -259,7 +281,7 @@ __device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowPara
   barrier_sync(kNarrowSumsBarrier, 128);
   const int row0 = first * 8 + threadIdx.x / 8, eight = threadIdx.x % 8, end = min(last * 8, part.rows(p));
   const int64_t col = part.col + eight * 8;
-  if (col >= p.out.n) return;
+  if (col >= p.out.n || eight * 8 >= p.plan.cols) return;
   const char* const from = tile + row0 * kSwizzleBytes + ((eight ^ (row0 % 8)) << 4);
   T* const to = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch + (part.row + row0) * p.out.d.row + col;
 #pragma unroll
@@ -287,7 +309,7 @@ __device__ __forceinline__ void sm90_narrow_store(const GemmSm90NarrowParams& p,
   for (int i = first * 64 + threadIdx.x; i < end * 8; i += 128) {
     const int row = i / 8, eight = i % 8 * 8;
     const int64_t col = part.col + eight;
-    if (col >= p.out.n) continue;
+    if (col >= p.out.n || eight >= p.plan.cols) continue;
     const float4* from = reinterpret_cast<const float4*>(tile + row * kPitch + eight);
     const float4 low = from[0], high = from[1];
     float z[8] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
