@@ -168,10 +168,12 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
 #if EK_HAS_WGMMA
   using T = typename S::Type;
   constexpr int kPerBlock = kTileK / 16;
-  const int b_bytes = gemm_narrow_b_bytes(p.plan.cols), b_step = b_bytes / 2 >> 4;  // the second: to the next 64 of k
+  const int b_bytes = gemm_narrow_b_bytes(p.plan.cols),
+            b_step = p.plan.cols * kSwizzleBytes >> 4;  // to the next 64 of k
   const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.plan.a_rows * kSwizzleBytes >> 4;
   const bool signals = threadIdx.x == 0;
   const uint32_t b_ring = smem_address(smem.b.data), a_ring = smem_address(smem.a.data);
+  uint32_t b_at = b_ring;  // of its stage
   NarrowAt b, a;
   int b_before = -1, a_before = -1;
   const auto a_tile = [&] { return wgmma_descriptor(a_ring + a.stage * S::kABytes, kGemmNarrowCols * kSwizzleBytes); };
@@ -201,13 +203,13 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
     wgmma_wait<0>();
     a_before = 0;
     a.next(a_stages), b.next(stages);
+    b_at = b.stage ? b_at + b_bytes : b_ring;
   }
 #pragma unroll 1
   for (int i = held_steps; i < count; ++i) {
     mbarrier_wait(&smem.a.full[a.stage], a.phase);
     mbarrier_wait(&smem.b.full[b.stage], b.phase);
-    const uint64_t b_tile = wgmma_descriptor(b_ring + b.stage * b_bytes, kGemmNarrowCols * kSwizzleBytes),
-                   tile = a_tile();
+    const uint64_t b_tile = wgmma_descriptor(b_at, kGemmNarrowCols * kSwizzleBytes), tile = a_tile();
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < S::kStepsOf16; ++j)
@@ -222,13 +224,15 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
     if (b_before >= 0 && signals) mbarrier_arrive(&smem.b.empty[b_before]);
     a_before = a.stage, b_before = b.stage;
     a.next(a_stages), b.next(stages);
+    b_at = b.stage ? b_at + b_bytes : b_ring;
   }
   wgmma_wait<0>();
 #pragma unroll
   for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(acc[j]);
-  if (!S::kTwoChains) return;
+  if constexpr (S::kTwoChains) {
 #pragma unroll
-  for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(second[j]), acc[j] += second[j];
+    for (int j = 0; j < S::kRows / 2; ++j) wgmma_hold(second[j]), acc[j] += second[j];
+  }
 #endif
 }
 
