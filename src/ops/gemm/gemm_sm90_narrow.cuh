@@ -30,16 +30,18 @@ struct GemmSm90NarrowShape {
   static constexpr int kEights = kRows / 8;  // of rows: what blocks of a cluster share out
   static constexpr int kStepsOf16 = kGemmNarrowK / 16;
   static constexpr int kABytes = gemm_narrow_a_bytes(kRows);  // of a stage
-  static constexpr bool kTwoChains =
-      kRows <= 32;  // of products, where there are registers for it: each waits for the one before it
+  // A product waits for the one before it that adds to the same sums: two chains of them, where there are registers for both.
+  static constexpr bool kTwoChains = kRows <= 32;
 };
 
 struct GemmSm90NarrowParams {
   CUtensorMap a, b;  // boxes of 64 of k by the rows of a, or the columns of b, that a block has, by two blocks of k
   GemmOut out;
   GemmNarrowPlan plan;
-  int32_t steps, longer;     // of k, 128 each, that every part has, and how many parts have one more
-  int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
+  int32_t steps, longer;               // of k, 128 each, that every part has, and how many parts have one more
+  int32_t b_bytes;                     // of a stage
+  int32_t a_at, sums_at, barriers_at;  // where in shared memory: reckoned here, as what runs once takes long
+  int32_t a_batch, b_batch;            // 1, or 0 where all batches share the matrix
   bool constant_b;
   bool plain;  // d is alpha * out_scale * a b, and takes eight columns at a time
 };
@@ -57,15 +59,15 @@ struct GemmSm90NarrowSmem {
   float4* sums;       // of the rows that this block ends, from the other blocks: [block][eight rows][thread]
   uint64_t* arrived;  // they are here
   uint32_t* read;     // of each warp: see sm90_narrow_hold
-  __device__ GemmSm90NarrowSmem(char* raw, const GemmNarrowPlan& plan) {
+  __device__ GemmSm90NarrowSmem(char* raw, const GemmSm90NarrowParams& p) {
     b.data = raw;
-    a.data = b.data + plan.stages * gemm_narrow_b_bytes(plan.cols);
-    sums = reinterpret_cast<float4*>(a.data + plan.a_stages * S::kABytes);
-    b.full = reinterpret_cast<uint64_t*>(sums + (plan.split - 1) * plan.each * 128);
-    b.empty = b.full + plan.stages;
-    a.full = b.empty + plan.stages;
-    a.empty = a.full + plan.a_stages;
-    arrived = a.empty + plan.a_stages;
+    a.data = raw + p.a_at;
+    sums = reinterpret_cast<float4*>(raw + p.sums_at);
+    b.full = reinterpret_cast<uint64_t*>(raw + p.barriers_at);
+    b.empty = b.full + p.plan.stages;
+    a.full = b.empty + p.plan.stages;
+    a.empty = a.full + p.plan.a_stages;
+    arrived = a.empty + p.plan.a_stages;
     read = reinterpret_cast<uint32_t*>(arrived + 1);
   }
 };
@@ -116,8 +118,8 @@ __device__ __forceinline__ void sm90_narrow_produce(const GemmSm90NarrowParams& 
     uint64_t* const full = &ring.full[stage];
     const int k = (part.first + step) * (kGemmNarrowK / kTileK);
     if constexpr (kIsB) {
-      mbarrier_expect(full, gemm_narrow_b_bytes(p.plan.cols));
-      tma_load(ring.data + stage * gemm_narrow_b_bytes(p.plan.cols), &p.b, 0, part.col, k, batch, full, policy);
+      mbarrier_expect(full, p.b_bytes);
+      tma_load(ring.data + stage * p.b_bytes, &p.b, 0, part.col, k, batch, full, policy);
     } else {
       mbarrier_expect(full, p.plan.a_rows * (kGemmNarrowK * 2));
       tma_load(ring.data + stage * S::kABytes, &p.a, 0, part.row, k, batch, full);
@@ -168,15 +170,15 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
 #if EK_HAS_WGMMA
   using T = typename S::Type;
   constexpr int kPerBlock = kTileK / 16;
-  const int b_bytes = gemm_narrow_b_bytes(p.plan.cols),
-            b_step = p.plan.cols * kSwizzleBytes >> 4;  // to the next 64 of k
+  const int b_step = p.b_bytes >> 5;  // to the next 64 of k
   const int stages = p.plan.stages, a_stages = p.plan.a_stages, a_step = p.plan.a_rows * kSwizzleBytes >> 4;
   const bool signals = threadIdx.x == 0;
   const uint32_t b_ring = smem_address(smem.b.data), a_ring = smem_address(smem.a.data);
-  uint32_t b_at = b_ring;  // of its stage
+  uint32_t b_at = b_ring;  // the stage of b: no multiply, which would not be uniform, as descriptors must be
   NarrowAt b, a;
   int b_before = -1, a_before = -1;
-  const auto a_tile = [&] { return wgmma_descriptor(a_ring + a.stage * S::kABytes, kGemmNarrowCols * kSwizzleBytes); };
+  const auto tile_at = [](uint32_t at) { return wgmma_descriptor(at, kGemmNarrowCols * kSwizzleBytes); };
+  const auto a_tile = [&] { return tile_at(a_ring + a.stage * S::kABytes); };
   const auto of = [&](uint64_t tile, int i) {
     return tile + i / kPerBlock * a_step + i % kPerBlock * kWgmmaStepK<true>;
   };
@@ -203,13 +205,13 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
     wgmma_wait<0>();
     a_before = 0;
     a.next(a_stages), b.next(stages);
-    b_at = b.stage ? b_at + b_bytes : b_ring;
+    b_at = b.stage ? b_at + p.b_bytes : b_ring;
   }
 #pragma unroll 1
   for (int i = held_steps; i < count; ++i) {
     mbarrier_wait(&smem.a.full[a.stage], a.phase);
     mbarrier_wait(&smem.b.full[b.stage], b.phase);
-    const uint64_t b_tile = wgmma_descriptor(b_at, kGemmNarrowCols * kSwizzleBytes), tile = a_tile();
+    const uint64_t b_tile = tile_at(b_at), tile = a_tile();
     wgmma_fence();
 #pragma unroll
     for (int j = 0; j < S::kStepsOf16; ++j)
@@ -224,7 +226,7 @@ __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams&
     if (b_before >= 0 && signals) mbarrier_arrive(&smem.b.empty[b_before]);
     a_before = a.stage, b_before = b.stage;
     a.next(a_stages), b.next(stages);
-    b_at = b.stage ? b_at + b_bytes : b_ring;
+    b_at = b.stage ? b_at + p.b_bytes : b_ring;
   }
   wgmma_wait<0>();
 #pragma unroll
@@ -350,7 +352,7 @@ __global__ __launch_bounds__(kNarrowThreads, kGemmNarrowResident) void gemm_sm90
     const __grid_constant__ GemmSm90NarrowParams p) {
 #if EK_HAS_WGMMA  // code for sm_90a
   extern __shared__ __align__(1024) char raw[];
-  const GemmSm90NarrowSmem<S> smem(raw, p.plan);
+  const GemmSm90NarrowSmem<S> smem(raw, p);
   const NarrowPart part(p);
   const int warp = warp_index();
   if (warp == 4) {
