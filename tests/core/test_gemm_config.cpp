@@ -273,7 +273,7 @@ void see_skinny(const GemmCall& c, const Device& device, bool (&seen)[4][kSkinny
 struct NarrowSeen {
   bool rows[65][2][2][2] = {}, halves[65][2] = {}, a_alone = false, split[kGemmMaxSplit + 1] = {},
        resident[kGemmNarrowResident + 1] = {};
-  bool cols[kGemmNarrowCols + 1][2] = {}, fewer[65][2] = {};
+  bool cols[kGemmNarrowCols + 1][2] = {}, fewer[65][2][2] = {}, fewer_halves = false;
   bool uneven = false, odd = false, idle = false, late = false, low = false, waves = false;
 
   void see(const GemmCall& c, const Device& device) {
@@ -292,7 +292,7 @@ struct NarrowSeen {
     late |= p.late;
     low |= p.a_rows < p.rows;
     cols[p.cols][cut] = true;
-    if (p.cols < kGemmNarrowCols) fewer[p.rows][cut] |= c.constant_b && again;
+    if (p.cols < kGemmNarrowCols) fewer[p.rows][c.constant_b][cut] |= again, fewer_halves |= p.row_tiles == 2;
     waves |= tiles * p.row_tiles > gemm_narrow_room(device.processors, p.split, p.resident);
   }
   void check() const {
@@ -304,7 +304,8 @@ struct NarrowSeen {
     for (int r = 1; r <= kGemmNarrowResident; ++r) CHECK(resident[r]);
     for (int n = 40; n <= kGemmNarrowCols; n += 8) CHECK(cols[n][0] && cols[n][1]);
     CHECK(cols[kGemmNarrowLeastCols][1]);
-    for (const int r : {8, 16, 32, 64}) CHECK(fewer[r][0] && fewer[r][1]);
+    for (const int r : {8, 16, 32, 64}) CHECK(fewer[r][true][0] && fewer[r][true][1]);
+    CHECK(fewer[8][false][0] && fewer[8][false][1] && fewer_halves);
     CHECK(uneven && odd && idle && late && low && waves);
   }
 };
@@ -337,7 +338,7 @@ void every_tile_tested() {
       {5, 1040, 12992},   {5, 7280, 1856},   {5, 10088, 1344},   {5, 6032, 2240},   {5, 1872, 7232},
       {13, 1872, 7232},   {13, 3640, 3712},  {13, 7592, 1792},   {13, 21112, 640},  {30, 8840, 1536},
       {30, 3640, 3712},   {30, 7280, 1856},  {60, 3640, 3712},   {60, 2184, 6208},  {60, 10088, 1344},
-      {60, 1976, 6848}};
+      {60, 1976, 6848},   {100, 1040, 12992}};
   const Device device = h200();
   for (const bool full : {false, true}) {
     bool seen[kGemmTileCount] = {}, split[kGemmTileCount] = {}, swapped[kGemmSwapCount] = {}, cut = false, tail = false;
@@ -468,7 +469,7 @@ void some_tiles() {
     CHECK(skinny[2][kGoesRound] && skinny[3][kGoesRound] && skinny[3][kGoesOn]);
     CHECK(narrow.rows[8][1][true][0] && narrow.rows[32][1][false][0] && narrow.rows[16][1][true][1] &&
           narrow.rows[64][1][true][0] && narrow.odd && narrow.idle && narrow.low);
-    CHECK(narrow.fewer[8][0] && narrow.fewer[16][1] && narrow.fewer[64][0]);
+    CHECK(narrow.fewer[8][true][0] && narrow.fewer[16][true][1] && narrow.fewer[64][true][0]);
     CHECK(width[8] && width[16] && width[32] && width[64] && cut && streamed && turns && pairs);
   }
 }

@@ -44,7 +44,7 @@ void sm90_skinny_plans() {
 // gemm_sm90_narrow: every step of k in one part of it, each of which has some; all rows with one block; room for all of
 // it in shared memory, and for so many blocks in an SM.
 void narrow_plans() {
-  for (const int processors : {1, 78, 132}) {
+  for (const int processors : {1, 7, 78, 132}) {
     Device device = h200();
     device.processors = processors;
     for (const int64_t m : {1, 8, 9, 16, 17, 32, 33, 64, 65, 128})
@@ -62,16 +62,28 @@ void narrow_plans() {
               CHECK(p.split >= 1 && p.split <= kGemmMaxSplit && (p.split == 1 || p.split * 2 <= steps));
               CHECK(p.stages >= 2 && p.a_stages >= 2);
               CHECK(p.cols % 8 == 0 && p.cols >= kGemmNarrowLeastCols && p.cols <= kGemmNarrowCols);
-              // What is read past the columns of a block, and what its results take, lies in its rings.
-              const int b_ring = p.stages * gemm_narrow_b_bytes(p.cols),
-                        rings = b_ring + p.a_stages * gemm_narrow_a_bytes(p.rows);
-              CHECK(b_ring + (kGemmNarrowCols - p.cols) * 128 <= rings);
-              CHECK(p.rows * (kGemmNarrowCols + 4) * 4 <= rings);
+              CHECK(p.rows * (kGemmNarrowCols + 4) * 4 <= gemm_narrow_places(p).sums);  // its results, in the rings
               CHECK(p.each * p.split >= p.rows / 8);
-              CHECK(gemm_narrow_smem(p) <= p.smem);
+              CHECK(gemm_narrow_places(p).end <= p.smem);
               CHECK((p.smem + 1024) * p.resident <= kGemmNarrowSmem);
+              CHECK(p.split == 1 || p.split <= processors * p.resident);
             }
   }
+}
+
+// As large a b as a call can have.
+void huge_narrow_plans() {
+  for (const int64_t n : {100000, 2147483647})
+    for (const int64_t k : {100032, 2147483584})
+      for (const int64_t batch : {1, 65535})
+        for (const int64_t m : {1, 64})
+          for (const bool constant : {false, true}) {
+            GemmCall c = linear(m, n, k);
+            c.batch = batch, c.b.batch = 8;
+            c.constant_b = constant;
+            const GemmNarrowPlan p = gemm_narrow_plan(c, h200());
+            CHECK(p.split >= 1 && p.cols >= kGemmNarrowLeastCols && p.stages >= 2);
+          }
 }
 
 }  // namespace
@@ -80,5 +92,6 @@ int main() {
   skinny_blocks();
   sm90_skinny_plans();
   narrow_plans();
+  huge_narrow_plans();
   return check::report("gemm_few_rows_config");
 }

@@ -55,9 +55,7 @@ ek_status run_rows(const GemmCall& c, const GemmNarrowPlan& plan, const Launch& 
   p.steps = static_cast<int32_t>(steps / plan.split);
   p.longer = static_cast<int32_t>(steps % plan.split);
   p.b_bytes = gemm_narrow_b_bytes(plan.cols);
-  p.a_at = plan.stages * p.b_bytes;
-  p.sums_at = p.a_at + plan.a_stages * gemm_narrow_a_bytes(plan.rows);
-  p.barriers_at = p.sums_at + (plan.split - 1) * plan.each * kGemmNarrowEightBytes;
+  p.at = gemm_narrow_places(plan);
   p.a_batch = c.a.batch != 0;
   p.b_batch = c.b.batch != 0;
   p.constant_b = c.constant_b;

@@ -38,10 +38,10 @@ struct GemmSm90NarrowParams {
   CUtensorMap a, b;  // boxes of 64 of k by the rows of a, or the columns of b, that a block has, by two blocks of k
   GemmOut out;
   GemmNarrowPlan plan;
-  int32_t steps, longer;               // of k, 128 each, that every part has, and how many parts have one more
-  int32_t b_bytes;                     // of a stage
-  int32_t a_at, sums_at, barriers_at;  // where in shared memory: reckoned here, as what runs once takes long
-  int32_t a_batch, b_batch;            // 1, or 0 where all batches share the matrix
+  GemmNarrowPlaces at;       // from the host, as what runs once takes long
+  int32_t steps, longer;     // of k, 128 each, that every part has, and how many parts have one more
+  int32_t b_bytes;           // of a stage
+  int32_t a_batch, b_batch;  // 1, or 0 where all batches share the matrix
   bool constant_b;
   bool plain;  // d is alpha * out_scale * a b, and takes eight columns at a time
 };
@@ -61,9 +61,9 @@ struct GemmSm90NarrowSmem {
   uint32_t* read;     // of each warp: see sm90_narrow_hold
   __device__ GemmSm90NarrowSmem(char* raw, const GemmSm90NarrowParams& p) {
     b.data = raw;
-    a.data = raw + p.a_at;
-    sums = reinterpret_cast<float4*>(raw + p.sums_at);
-    b.full = reinterpret_cast<uint64_t*>(raw + p.barriers_at);
+    a.data = raw + p.at.a;
+    sums = reinterpret_cast<float4*>(raw + p.at.sums);
+    b.full = reinterpret_cast<uint64_t*>(raw + p.at.barriers);
     b.empty = b.full + p.plan.stages;
     a.full = b.empty + p.plan.stages;
     a.empty = a.full + p.plan.a_stages;
@@ -164,6 +164,7 @@ __device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& sm
 
 // The products of a part of k. wgmma takes 64 columns of b: where a block has fewer, the others are of whatever lies behind them in the
 // rings, and are not stored.
+static_assert((kGemmNarrowCols - kGemmNarrowLeastCols) * kSwizzleBytes <= 2 * gemm_narrow_a_bytes(8), "past the rings");
 template <class S>
 __device__ __forceinline__ void sm90_narrow_multiply(const GemmSm90NarrowParams& p, const GemmSm90NarrowSmem<S>& smem,
                                                      int count, float (&acc)[S::kRows / 2]) {

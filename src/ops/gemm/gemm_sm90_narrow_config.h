@@ -31,9 +31,14 @@ struct GemmNarrowPlan {
 constexpr int gemm_narrow_b_bytes(int cols) { return cols * kGemmNarrowK * 2; }  // of a stage
 constexpr int gemm_narrow_a_bytes(int rows) { return rows * kGemmNarrowK * 2; }
 constexpr int kGemmNarrowEightBytes = 8 * kGemmNarrowCols * 4;  // of the sums of eight rows
-constexpr int gemm_narrow_smem(const GemmNarrowPlan& p) {
-  return p.stages * gemm_narrow_b_bytes(p.cols) + p.a_stages * gemm_narrow_a_bytes(p.rows) +
-         (p.split - 1) * p.each * kGemmNarrowEightBytes + 16 * (p.stages + p.a_stages) + 24;
+// Where in shared memory, in bytes: the ring of b at 0, that of a, sums of other blocks, barriers, the end.
+struct GemmNarrowPlaces {
+  int a, sums, barriers, end;
+};
+constexpr GemmNarrowPlaces gemm_narrow_places(const GemmNarrowPlan& p) {
+  const int a = p.stages * gemm_narrow_b_bytes(p.cols), sums = a + p.a_stages * gemm_narrow_a_bytes(p.rows);
+  const int barriers = sums + (p.split - 1) * p.each * kGemmNarrowEightBytes;
+  return {a, sums, barriers, barriers + 16 * (p.stages + p.a_stages) + 24};
 }
 
 // A plan for so many columns, parts, of `steps` of k at most, and blocks an SM; no stages where there is no room for two of each ring. a,
@@ -48,7 +53,8 @@ inline GemmNarrowPlan gemm_narrow_fit(int64_t m, int cols, int row_tiles, int sp
   p.each = (rows / 8 + split - 1) / split;
   p.smem = std::min(kGemmNarrowSmem / resident - 1024, 227 * 1024) / 128 * 128;
   const int most = static_cast<int>(std::min<int64_t>(std::max<int64_t>(2, steps), 32));
-  const int room = p.smem - gemm_narrow_smem(p), a = gemm_narrow_a_bytes(rows) + 16, b = gemm_narrow_b_bytes(cols) + 16;
+  const int room = p.smem - gemm_narrow_places(p).end, a = gemm_narrow_a_bytes(rows) + 16,
+            b = gemm_narrow_b_bytes(cols) + 16;
   const int cap = rows <= 32 ? 8 : steps <= 64 ? 6 : 4;
   p.a_stages = std::min({room / (a + b), cap, most});
   if (p.a_stages < 2) return p.a_stages = 0, p;
@@ -65,7 +71,7 @@ constexpr int kGemmNarrowClusters[kGemmNarrowResident][kGemmMaxSplit] = {
 };
 constexpr int64_t gemm_narrow_room(int64_t processors, int split, int resident) {
   const int64_t room = processors * kGemmNarrowClusters[resident - 1][split - 1] / kGemmNarrowClusters[0][0];
-  return room < 1 ? 1 : room;
+  return split == 1 ? std::max<int64_t>(room, 1) : room;
 }
 
 // What a plan takes, in microseconds: its loads at this speed, and more for what keeps them from it.
@@ -85,7 +91,7 @@ struct GemmNarrowCost {
 };
 // Fitted to products that were timed with many plans (docs/measured-facts/few-rows.md): where b is constant and kernels overlap, and
 // else. A small b is not cut finer: what that gained was left in L2 by the call before.
-constexpr float kGemmNarrowAnyMB = 1e9f;
+constexpr float kGemmNarrowAnyMB = 1e30f;  // more than a call can have
 constexpr GemmNarrowCost kGemmNarrowOverlapped[] = {
     {32, 10, 64, 0.45f, 0, 0.2f, 0.32f, 0, 0, 0.09f, 0.01f, 0.7f, 3, 0.7f, 20},
     {32, 27, 64, 0.91f, 0, 0.2f, 0.32f, 0, 0, 0.09f, 0.01f, 0.7f, 3, 0.7f, 20},
@@ -134,10 +140,11 @@ inline GemmNarrowPlan gemm_narrow_plan(const GemmCall& c, const Device& device) 
         if (split > 1 && tiles > room) break;  // clusters in waves were not tried
         const int64_t waves = tiles > room ? gemm_ceil(tiles, room) : 1;
         const float for_an_sm = tiles * split * of_sms, full = for_an_sm / (resident * waves);
-        const float us = loads * (1 + cost.idle * (1 - full) + cost.few * std::max(0.f, cost.least - for_an_sm)) +
-                         cost.part * (split - 1) + cost.resident * (resident - 1) +
-                         cost.wave * std::min<int64_t>(waves - 1, 2) + cost.crowd * std::max(0.f, full - cost.half) +
-                         kGemmNarrowFar * (std::max(0.f, blocks - for_an_sm) + std::max(0.f, cost.full - full));
+        const float us =
+            loads * (1 + cost.idle * std::max(0.f, 1 - full) + cost.few * std::max(0.f, cost.least - for_an_sm)) +
+            cost.part * (split - 1) + cost.resident * (resident - 1) + cost.wave * std::min<int64_t>(waves - 1, 2) +
+            cost.crowd * std::max(0.f, full - cost.half) +
+            kGemmNarrowFar * (std::max(0.f, blocks - for_an_sm) + std::max(0.f, cost.full - full));
         if (best.rows && us >= least) continue;
         const GemmNarrowPlan plan = gemm_narrow_fit(c.m, cols, row_tiles, split, resident, gemm_ceil(steps, split));
         if (!plan.stages) continue;

@@ -41,9 +41,9 @@ def test_gemm_batched(plan):
 
 
 @pytest.mark.parametrize("shared", [False, True])
-@pytest.mark.parametrize("m, k", [(5, 2056), (40, 4160)])
+@pytest.mark.parametrize("m, k", [(5, 2056), (40, 4160), (5, 17088)])
 def test_few_rows_and_a_long_k(device, shared, m, k):
-    """Weights as linear layers have them, one for each product or one for all: rows that have other blocks for a long k."""
+    """Weights as linear layers have them, one for each product or one for all: rows that have other blocks for a long k, or much of b."""
     rng = np.random.default_rng(7)
     context, batch, n = einkorn.Context(device), 3, 264
     a, w = (rng.standard_normal(shape).astype(np.float16) for shape in ((batch, m, k), (1 if shared else batch, n, k)))
@@ -56,12 +56,12 @@ def test_few_rows_and_a_long_k(device, shared, m, k):
         try:
             if device == "cpu":
                 d = einkorn.gemm_batched(
-                    a, np.broadcast_to(w, (batch, n, k)).swapaxes(1, 2), constant_b=k == 4160, ctx=context
+                    a, np.broadcast_to(w, (batch, n, k)).swapaxes(1, 2), constant_b=k % 64 == 0, ctx=context
                 )
             else:
                 b = einkorn.from_numpy(w, device).view((batch, k, n), (0 if shared else n * k, 1, k))
                 d = einkorn.from_numpy(np.full((batch, m, n), np.nan, np.float16), device)
-                einkorn.gemm_batched(einkorn.from_numpy(a, device), b, d=d, constant_b=k == 4160, ctx=context)
+                einkorn.gemm_batched(einkorn.from_numpy(a, device), b, d=d, constant_b=k % 64 == 0, ctx=context)
                 context.synchronize()
                 d = d.numpy()
         except einkorn.Error as e:
