@@ -11,6 +11,9 @@ from tools import sources
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
 ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
 LEAST_ROUNDS = 20  # the clock of a hot board wanders by several percent from round to round
+# For so long a board that has rested multiplies faster than it can go on to, by a tenth and more, and not all kernels alike
+# (docs/measured-facts.md): rounds before that do not count.
+WARM_US = 100e3
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
@@ -85,10 +88,12 @@ class CudaDevice:
             graph.capture_end()
         variant.graph = graph
 
+    def guesses_us(self, case):
+        """What a good kernel takes by its bytes, 4 TB/s, and by its flops, 600 TFLOP/s in 16-bit formats, 40 in f32."""
+        return case.bytes / 4.0e6, case.flops / (40e6 if case.dtypes.get("T") == "f32" else 600e6)
+
     def guess_us(self, case):
-        """What a good kernel takes: 4 TB/s, 600 TFLOP/s in 16-bit formats, 40 in f32."""
-        rate = 40e6 if case.dtypes.get("T") == "f32" else 600e6
-        return max(case.bytes / 4.0e6, case.flops / rate, 1.5)
+        return max(*self.guesses_us(case), 1.5)
 
     def timed_replays(self, calls, count, times, samples):
         """Yields after each of `times` replays of a graph of `count` calls, the time of one call added to samples."""
@@ -142,14 +147,18 @@ class CudaDevice:
         events = []
         # A product that takes milliseconds needs no more rounds, and the lease of a machine is short.
         least = self.rounds if chained else max(round(ROUNDS_US / (count * guess)), LEAST_ROUNDS)
-        for order in orders(variants, min(self.rounds, least)):
+        by_bytes, by_flops = self.guesses_us(case)
+        warms = not chained and by_flops > by_bytes
+        warm = round(WARM_US / (count * guess * max(len(variants), 1))) if warms else 0
+        for r, order in enumerate(orders(variants, warm + min(self.rounds, least)), -warm):
             for variant in order:
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
                 for _ in range(repeats):
                     variant.graph.replay()
                 stop.record()
-                events.append((variant, start, stop))
+                if r >= 0:
+                    events.append((variant, start, stop))
         self.torch.cuda.synchronize()
         for variant, start, stop in events:
             variant.samples.append(start.elapsed_time(stop) * 1e3 / (count * repeats))
