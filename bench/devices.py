@@ -10,10 +10,12 @@ from tools import sources
 
 TARGET_US = 1000.0  # one measurement: long beside an event's 1 us, short beside the lease of a machine
 ROUNDS_US = 30e3  # of all rounds of one variant together; at least LEAST_ROUNDS
-LEAST_ROUNDS = 20  # the clock of a hot board wanders by several percent from round to round
+LEAST_ROUNDS = 20
 # For so long a board that has rested multiplies faster than it can go on to, by a tenth and more, and not all kernels alike
-# (docs/measured-facts.md): rounds before that do not count.
+# (docs/measured-facts.md): rounds before that do not count, and as its clock then wanders by several percent from round to
+# round, there are more of them.
 WARM_US = 100e3
+WARM_ROUNDS = 2  # times as many
 CHAIN = 50  # dependent calls in the graph of a launch-bound case
 
 
@@ -145,12 +147,12 @@ class CudaDevice:
                 failed.append((variant, error))
         variants = [v for v in variants if v.graph]
         events = []
-        # A product that takes milliseconds needs no more rounds, and the lease of a machine is short.
         least = self.rounds if chained else max(round(ROUNDS_US / (count * guess)), LEAST_ROUNDS)
+        rounds, warm = min(self.rounds, least), 0
         by_bytes, by_flops = self.guesses_us(case)
-        warms = not chained and by_flops > by_bytes
-        warm = round(WARM_US / (count * guess * max(len(variants), 1))) if warms else 0
-        for r, order in enumerate(orders(variants, warm + min(self.rounds, least)), -warm):
+        if variants and not chained and by_flops > by_bytes:
+            rounds, warm = rounds * WARM_ROUNDS, round(WARM_US / (count * guess * len(variants)))
+        for r, order in enumerate(orders(variants, warm + rounds), -warm):
             for variant in order:
                 start, stop = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
                 start.record()
