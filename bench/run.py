@@ -9,7 +9,7 @@
 
 A result is compared with a float64 reference first; a wrong one is not timed, and the run ends with exit code 1.
 Arguments rotate over more memory than L2 holds, calls are replayed from CUDA graphs, all variants of a case take turns,
-and the median of the rounds counts. Cases tagged `launch` are graphs of 50 calls, each waiting for the one before.
+products on a board that they have warmed before, and the median of the rounds counts. Cases tagged `launch` are graphs of 50 calls, each waiting for the one before.
 """
 
 import argparse
