@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The picture of README.md: every family beside the fastest of the others, from the results that docs/performance.md shows."""
 
-import math
+from math import inf
+from statistics import geometric_mean
 
 from bench import plot
 
@@ -14,8 +15,8 @@ def _products(least, most, *ops):
 LINES = (
     ("attention, prefill", "attention", lambda e: e["op"] == "attention"),
     ("products, 1 to 64 rows", "gemm", _products(1, 64, "gemm", "gemm_batched")),
-    ("products, more rows", "gemm", _products(65, math.inf, "gemm", "gemm_batched")),
-    ("products with epilogue, mlp", "gemm", _products(1, math.inf, "gemm_epilogue", "mlp")),
+    ("products, more rows", "gemm", _products(65, inf, "gemm", "gemm_batched")),
+    ("products with epilogue, mlp", "gemm", _products(1, inf, "gemm_epilogue", "mlp")),
     ("norms", "norm", lambda e: not e["op"].endswith(("_quant", "_backward"))),
     ("norms, quantizing", "norm", lambda e: e["op"].endswith("_quant")),
     ("norms, backward", "norm", lambda e: e["op"].endswith("_backward")),
@@ -33,7 +34,8 @@ def ratios(result, fits):
         single = e["selected"] and not e["launch"] and not e["pdl"]
         if single and e["dtype"].split("_")[0] == "bf16" and fits(e):
             others = [us for name, us in e["baselines"].items() if us and name != "plain"]
-            found += [us / e["us"] for us in sorted(others)[:1]]
+            if others:
+                found.append(min(others) / e["us"])
     return found
 
 
@@ -43,8 +45,7 @@ def picture(gpu, results):
     for name, family, fits in LINES:
         found = ratios(results[family], fits) if family in results else []
         if found:
-            mean = math.exp(sum(map(math.log, found)) / len(found))
-            rows.append((f"{name} ({len(found)} cases)", [mean], [min(found), max(found)]))
+            rows.append((f"{name} ({len(found)} cases)", [geometric_mean(found)], [min(found), max(found)]))
     title = f"{gpu.upper()}, bf16: time of the fastest other over einkorn's"
     marks = ("worst case", "best case")
     return plot.bars(title, "x", rows, 1.0, "as fast", marks, 0.5, ("geometric mean",)) if rows else ""
