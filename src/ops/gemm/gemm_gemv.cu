@@ -20,9 +20,10 @@ template <class T>
 __device__ __forceinline__ Chunk load_chunk(const T* p, bool exists) {
   return exists ? *reinterpret_cast<const Chunk*>(p) : make_uint4(0, 0, 0, 0);
 }
-template <class T>
-__device__ __forceinline__ void unpack_chunk(const Chunk& chunk, float (&f)[kVec<T>]) {
-  unpack(*reinterpret_cast<const Vec<T, kVec<T>>*>(&chunk), f);
+// The `part`-th kCount of its elements.
+template <class T, int kCount>
+__device__ __forceinline__ void unpack_chunk(const Chunk& chunk, int part, float (&f)[kCount]) {
+  unpack(reinterpret_cast<const Vec<T, kCount>*>(&chunk)[part], f);
 }
 
 // Blocks of an SM: as many as leave room for the sums and the chunks on the way in registers.
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(kGemvThreads, resident(kRows)) gemv_along_k(co
   constexpr int kUnit = kVec<T>, kUnroll = gemv_unroll(kRows), kSums = kRows * kColumns;
   __shared__ float warp_sums[kWarps][kSums];
   const GemmParams& p = g.p;
-  const int groups = kGemvThreads / g.threads, group = threadIdx.x / g.threads, at = threadIdx.x % g.threads;
+  const int shift = 31 - __clz(g.threads);  // a power of two
+  const int groups = kGemvThreads >> shift, group = threadIdx.x >> shift, at = threadIdx.x & (g.threads - 1);
   const int64_t col0 = int64_t{blockIdx.x} * (groups * kColumns) + group * kColumns;
   const int64_t whole = p.k / kUnit * kUnit, k0 = blockIdx.y * g.range;
   const int range = static_cast<int>(whole - k0 < g.range ? whole - k0 : g.range);
@@ -65,38 +67,45 @@ __global__ void __launch_bounds__(kGemvThreads, resident(kRows)) gemv_along_k(co
 #pragma unroll
     for (int r = 0; r < kRows; ++r) a_next[u][r] = load_chunk(a[r] + k + u * step, k + u * step < range);
 
-  // Every chunk is replaced by the one after it as soon as it has been used: the loads never pause.
+  // The end of k that fills no chunk, one element to a thread. Here, since after the loop it would keep registers busy in it.
   float sum[kSums] = {};
-#pragma unroll 1
-  for (; k < range; k += kUnroll * step) {
-#pragma unroll
-    for (int u = 0; u < kUnroll; ++u) {
-      const int next = k + (kUnroll + u) * step;
-      float x[kRows][kUnit];
-#pragma unroll
-      for (int r = 0; r < kRows; ++r) {
-        unpack_chunk<T>(a_next[u][r], x[r]);
-        a_next[u][r] = load_chunk(a[r] + next, next < range);
-      }
-#pragma unroll
-      for (int c = 0; c < kColumns; ++c) {
-        float y[kUnit];
-        unpack_chunk<T>(b_next[u][c], y);
-        b_next[u][c] = load_chunk(b[c] + next, next < range);
-#pragma unroll
-        for (int r = 0; r < kRows; ++r)
-#pragma unroll
-          for (int i = 0; i < kUnit; ++i) sum[r * kColumns + c] = fmaf(x[r][i], y[i], sum[r * kColumns + c]);
-      }
-    }
-  }
-  // The end of k that fills no chunk, one element to a thread.
   if (blockIdx.y == gridDim.y - 1 && at < p.k - whole)
 #pragma unroll
     for (int r = 0; r < kRows; ++r)
 #pragma unroll
       for (int c = 0; c < kColumns; ++c)
-        sum[r * kColumns + c] = fmaf(to_float(a[r][range + at]), to_float(b[c][range + at]), sum[r * kColumns + c]);
+        sum[r * kColumns + c] = to_float(a[r][range + at]) * to_float(b[c][range + at]);
+
+  // Every chunk is replaced by the one after it as soon as it has been used: the loads never pause. Eight rows of 16-bit
+  // elements go in two parts, since 64 unpacked values of a would not fit beside the sums.
+  constexpr int kParts = kRows == 8 && kUnit == 8 ? 2 : 1, kPart = kUnit / kParts;
+#pragma unroll 1
+  for (; k < range; k += kUnroll * step) {
+#pragma unroll
+    for (int u = 0; u < kUnroll; ++u) {
+      const int next = k + (kUnroll + u) * step;
+#pragma unroll
+      for (int part = 0; part < kParts; ++part) {
+        const bool last = part == kParts - 1;
+        float x[kRows][kPart];
+#pragma unroll
+        for (int r = 0; r < kRows; ++r) {
+          unpack_chunk<T>(a_next[u][r], part, x[r]);
+          if (last) a_next[u][r] = load_chunk(a[r] + next, next < range);
+        }
+#pragma unroll
+        for (int c = 0; c < kColumns; ++c) {
+          float y[kPart];
+          unpack_chunk<T>(b_next[u][c], part, y);
+          if (last) b_next[u][c] = load_chunk(b[c] + next, next < range);
+#pragma unroll
+          for (int r = 0; r < kRows; ++r)
+#pragma unroll
+            for (int i = 0; i < kPart; ++i) sum[r * kColumns + c] = fmaf(x[r][i], y[i], sum[r * kColumns + c]);
+        }
+      }
+    }
+  }
 
   // Over the lanes, then over the warps of a group.
   gemv_lane_sums<kSums, 16, 1>(sum);
@@ -154,7 +163,7 @@ __global__ void __launch_bounds__(kGemvThreads, resident(kRows)) gemv_across(con
     for (int u = 0; u < kUnroll; ++u) {
       const int now = k + u * kHigh;
       float y[kUnit];
-      unpack_chunk<T>(next[u], y);
+      unpack_chunk<T>(next[u], 0, y);
       next[u] = load_b(now + kUnroll * kHigh);
       if (now < range)
 #pragma unroll

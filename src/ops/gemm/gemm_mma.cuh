@@ -98,12 +98,14 @@ struct MmaOperand {
       else
         ldmatrix<true>(r, tile + place(step * 16 + far_k * 8 + (lane & 7), row / 8 + far_row));
     } else {
-      // ldmatrix cannot transpose 32-bit elements.
+      // ldmatrix cannot transpose 32-bit elements. The place of the lane's k and row; what is added to its row, an even
+      // number of chunks, then changes bits of it: four places serve all rows, and the rest is in the loads.
+      const uint32_t lane_at = place(lane % 4, lane / 16) + lane / 4 % 4 * 4;
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
         const int far_k = kB ? i & 1 : i >> 1, far_row = kB ? i >> 1 : i & 1;
-        const int k = step * 8 + far_k * 4 + lane % 4, at = row + far_row * 8 + lane / 4;
-        r[i] = load_smem_word(tile + place(k, at / 4) + at % 4 * 4);
+        const int k = step * 8 + far_k * 4, swapped = (row * 4 + far_row * 32) & 96, fixed = row * 4 & ~96;
+        r[i] = load_smem_word(tile + k * kRowChunks * 16 + fixed + (lane_at ^ swapped));
       }
     }
     if constexpr (sizeof(T) == 4)

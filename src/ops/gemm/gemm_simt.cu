@@ -33,9 +33,22 @@ struct SimtOperand {
   static constexpr int kPitch = kRows + 4;  // halves the bank conflicts of quads along k, keeps rows on 16 bytes
   static constexpr int kQuads = kRows * kTileK / kQuad / kThreads;
   static constexpr int kFloats = kTileK * kPitch;
-  const T* x;
-  int64_t k_step, step, rows, k;
-  Walk walk;
+  static constexpr int kHopK = kThreads / (kRows / kQuad);  // across: from quad to quad of a thread
+  const Walk walk;
+  const T* from;       // this thread's first quad of the next tile
+  int64_t inner, hop;  // steps: inside a quad, and to the thread's next quad
+  int rows;            // of the tile
+
+  // From row0 on.
+  __device__ __forceinline__ SimtOperand(const T* x, int64_t k_step, int64_t step, int64_t all, int64_t row0, Walk w)
+      : walk(w) {
+    int row, kk;
+    locate(0, row, kk);
+    from = x + (row0 + row) * step + kk * k_step;
+    inner = walk.along_k ? k_step : step;
+    hop = walk.along_k ? kThreads / (kTileK / kQuad) * step : kHopK * k_step;
+    rows = static_cast<int>(all - row0 < kRows ? all - row0 : kRows);
+  }
 
   __device__ __forceinline__ void locate(int i, int& row, int& kk) const {
     const int q = threadIdx.x + i * kThreads;
@@ -43,23 +56,23 @@ struct SimtOperand {
     kk = walk.along_k ? q % (kTileK / kQuad) * kQuad : q / (kRows / kQuad);
   }
 
-  __device__ __forceinline__ void fetch(float (&v)[kQuads][kQuad], int64_t row0, int64_t k0) const {
+  // The next tile, of whose k `left` exist.
+  __device__ __forceinline__ void fetch(float (&v)[kQuads][kQuad], int left) {
 #pragma unroll
     for (int i = 0; i < kQuads; ++i) {
       int row, kk;
       locate(i, row, kk);
-      const int64_t r = row0 + row, at = k0 + kk;
       // How many of the quad exist; beyond, zeros.
-      const int64_t left = walk.along_k ? (r < rows ? k - at : 0) : (at < k ? rows - r : 0);
-      const T* from = x + r * step + at * k_step;
-      if (walk.wide && left >= kQuad) {
-        unpack(load_vec<T, kQuad>(from), v[i]);
+      const int count = walk.along_k ? (row < rows ? left - kk : 0) : (kk < left ? rows - row : 0);
+      const T* quad = from + i * hop;
+      if (walk.wide && count >= kQuad) {
+        unpack(load_vec<T, kQuad>(quad), v[i]);
       } else {
-        const int64_t inner = walk.along_k ? k_step : step;
 #pragma unroll
-        for (int j = 0; j < kQuad; ++j) v[i][j] = j < left ? to_float(from[j * inner]) : 0.f;
+        for (int j = 0; j < kQuad; ++j) v[i][j] = j < count ? to_float(quad[j * inner]) : 0.f;
       }
     }
+    from += kTileK * (walk.along_k ? inner : hop / kHopK);  // kept as a number of its own, it spills
   }
 
   __device__ __forceinline__ void put(float* tile, const float (&v)[kQuads][kQuad]) const {
@@ -112,23 +125,24 @@ __global__ void __launch_bounds__(Plan::kThreads, 2)
   pdl_launch();
 
   const int64_t row0 = blockIdx.x % tiles_m * Plan::kM, col0 = blockIdx.x / tiles_m * Plan::kN, batch = blockIdx.y;
-  const A a = {static_cast<const T*>(p.a.data) + batch * p.a.batch, p.a.col, p.a.row, p.m, p.k, walk_a};
-  const B b = {static_cast<const T*>(p.b.data) + batch * p.b.batch, p.b.row, p.b.col, p.n, p.k, walk_b};
+  A a(static_cast<const T*>(p.a.data) + batch * p.a.batch, p.a.col, p.a.row, p.m, row0, walk_a);
+  B b(static_cast<const T*>(p.b.data) + batch * p.b.batch, p.b.row, p.b.col, p.n, col0, walk_b);
   const int row = threadIdx.x / Plan::kThreadsN * kQuad, col = threadIdx.x % Plan::kThreadsN * kQuad;
 
   float sum[Plan::kHigh][kQuad][Plan::kWide][kQuad] = {};
   float a_next[A::kQuads][kQuad], b_next[B::kQuads][kQuad];
-  const int64_t steps = (p.k + kTileK - 1) / kTileK;
 
   // Multiply one tile of k while the next is on its way to registers; two places in shared memory, one barrier each.
-  for (int64_t step = -1; step < steps; ++step) {
-    const bool more = step + 1 < steps;
+  int stage = 1;
+  for (int64_t left = p.k; left > -kTileK; left -= kTileK, stage ^= 1) {
+    const bool more = left > 0;
     if (more) {
-      a.fetch(a_next, row0, (step + 1) * kTileK);
-      b.fetch(b_next, col0, (step + 1) * kTileK);
+      const int exist = static_cast<int>(left < kTileK ? left : kTileK);
+      a.fetch(a_next, exist);
+      b.fetch(b_next, exist);
     }
-    if (step >= 0) {
-      const float* tile = smem + (step & 1) * Plan::kStage;
+    if (left < p.k) {
+      const float* tile = smem + stage * Plan::kStage;
 #pragma unroll
       for (int k = 0; k < kTileK; ++k) {
         float x[Plan::kHigh][kQuad], y[Plan::kWide][kQuad];
@@ -145,7 +159,7 @@ __global__ void __launch_bounds__(Plan::kThreads, 2)
       }
     }
     if (more) {
-      float* tile = smem + (~step & 1) * Plan::kStage;
+      float* tile = smem + (stage ^ 1) * Plan::kStage;
       a.put(tile, a_next);
       b.put(tile + A::kFloats, b_next);
     }
@@ -209,7 +223,8 @@ ek_status run(const GemmCall& call, const Launch& l) {
   const int64_t large = call.batch * ((call.m + 127) / 128) * ((call.n + 127) / 128);
   const bool small = call.m <= 64 || call.n <= 64 || large < l.device.processors;
   const Walk a = walk_of_a(call), b = walk_of_b(call);
-  if (!small && call.in == EK_DTYPE_F32 && a.wide && b.wide && l.device.target >= 80)
+  // Its steps of k are counted in 32 bits.
+  if (!small && call.in == EK_DTYPE_F32 && a.wide && b.wide && l.device.target >= 80 && call.k < int64_t{1} << 34)
     return run_f32(call, l, a.along_k, b.along_k);
   return with_float(call.in, [&](auto type) {
     using T = typename decltype(type)::type;

@@ -92,25 +92,24 @@ __global__ void __launch_bounds__(SimtF32Tile::kThreads, 2)
   Wide y(kTurned ? a : b, kTurned ? p.a.col : p.b.row, kTurned ? p.a.row : p.b.col, kTurned ? p.m : p.n,
          kTurned ? row0 : col0);
   const int high = threadIdx.x / Tile::kWide, wide = threadIdx.x % Tile::kWide;
-  int64_t left = p.k;  // to be asked for
-  const auto issue = [&](int stage) {
+  const int steps = static_cast<int>((p.k + Tile::kK - 1) / Tile::kK);
+  const auto issue = [&](int step) {
+    const int64_t left = p.k - int64_t{step} * Tile::kK;
     const int exist = static_cast<int>(left < Tile::kK ? left : Tile::kK);
-    const uint32_t tile = smem_address(smem + stage * kStage);
+    const uint32_t tile = smem_address(smem + (step & 1) * kStage);
     x.issue(tile, exist);
     y.issue(tile + High::kFloats * 4, exist);
-    left -= Tile::kK;
     copy_commit();
   };
   float sum[High::kGroups][4][Wide::kGroups][4] = {};
 
-  if (left > 0) issue(0);
-  int stage = 0;
+  if (steps) issue(0);
 #pragma unroll 1
-  for (int64_t k = 0; k < p.k; k += Tile::kK, stage ^= 1) {
+  for (int step = 0; step < steps; ++step) {
     copy_wait<0>();
     __syncthreads();  // the tile is there, and everyone has left the other stage
-    if (left > 0) issue(stage ^ 1);
-    const float* tile = smem + stage * kStage;
+    if (step + 1 < steps) issue(step + 1);
+    const float* tile = smem + (step & 1) * kStage;
 #pragma unroll
     for (int kk = 0; kk < Tile::kK; kk += 4) {
       float u[High::kGroups][4][4];
