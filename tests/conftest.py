@@ -154,7 +154,7 @@ def pytest_sessionfinish(session):
     """A row that could run here and never did is an untested kernel: the suite fails. Not when only a part was asked for;
     and at level smoke, which is for the sanitizers, only rows of a GPU count."""
     config = session.config
-    config.never = rows.never_ran(sorted(config.planned), config.devices)
+    config.never, config.no_library = rows.never_ran(sorted(config.planned), config.devices)
     smoke = config.getoption("--level") == "smoke"
     missed = [row for row in config.never if not (smoke and "_cpu" in row)]
     part = config.filtered or any(config.getoption(o) is not None for o in ("--row", "--case"))
@@ -172,9 +172,12 @@ def pytest_terminal_summary(terminalreporter, config):
     elsewhere = [r for op in sorted(config.planned) for r in rows.unusable(op)]
     if elsewhere:
         terminalreporter.line(f"{len(elsewhere)} rows need another device: {', '.join(elsewhere)}")
+    if config.no_library:
+        names = ", ".join(config.no_library)
+        terminalreporter.line(f"{len(config.no_library)} rows call a library that is not here: {names}")
     if config.never:
         terminalreporter.line(f"{len(config.never)} rows NEVER RAN:", red=True)
         for row in config.never:
             terminalreporter.line(f"  {row}: refused {'; '.join(rows.refusals(row)) or 'nothing, it was never asked'}")
     else:
-        terminalreporter.line("no row was left out")
+        terminalreporter.line("no row that can run here was left out")

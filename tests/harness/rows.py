@@ -45,8 +45,9 @@ def lacks_library(row):
 
 
 def never_ran(ops, devices):
+    """(rows that could have run here, rows whose library this machine lacks) of those that did not run."""
     found = [k.name for op in ops for d in devices for k in usable(op, d) if not _ran[k.name]]
-    return [row for row in found if not lacks_library(row)]
+    return [row for row in found if not lacks_library(row)], [row for row in found if lacks_library(row)]
 
 
 def refusals(row):
