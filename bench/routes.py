@@ -3,7 +3,7 @@
 """Writes the routing rules of the products for a measured GPU from its committed results: for each n x k that
 was timed, ranges of m with the row that was fastest there, and those for a constant b where another one is with PDL. A row
 of our own is kept unless another is faster by more than 2 %, the noise of the board. Which rows are selected the results say
-after the next run. OTHERS are the rules for all other shapes.
+after the next run. OTHERS are the rules for all other shapes, NORMS those of backward norms.
 
     bench/routes.py                      rewrites src/dispatch/tables/<GPU>.table; then run tools/gen.py and build
     bench/routes.py --also FILE          with the times of an earlier run too (git show <commit>:<file>): what is fastest in
@@ -76,6 +76,20 @@ OTHERS = (
 )
 
 
+# By trials of both kernels, two to six times (docs/measured-facts/norm.md): 1.5 to 5 % less time than with bulk copies, which come first.
+NORMS_HEAD = "# Backward norms that are quicker with their rows in registers."
+NORMS = (
+    ("rms_norm_backward", "T=bf16 rows=2048..3072 dim=4096"),
+    ("rms_norm_backward", "T=bf16 rows=2560..2560 dim=5120"),
+    ("rms_norm_backward", "T=bf16 rows=1536..8192 dim=8192"),
+    ("rms_norm_backward", "T=f16 rows=3072..3072 dim=4096"),
+    ("rms_norm_backward", "T=f32 rows=8192..8192 dim=4096"),
+    ("layer_norm_backward", "T=bf16 rows=2048..3072 dim=4096"),
+    ("layer_norm_backward", "T=f16 rows=3072..3072 dim=4096"),
+    ("layer_norm_backward", "T=f32 rows=3072..8192 dim=4096"),
+)
+
+
 def plain(entry):
     usual = entry["case"].count(" ") == 0  # the usual layout
     dims = entry["dims"]
@@ -144,6 +158,10 @@ def other_rules():
             yield f"{op} T={dtype} {conditions} : {op}_{row}"
 
 
+def norm_rules():
+    return [f"{op} {conditions} : {op}_cuda_vec" for op, conditions in NORMS]
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--results", type=Path, default=ROOT / "bench" / "results" / "h200")
@@ -154,10 +172,10 @@ def main():
     rows, overlapping = routed(times, False), routed(times, True)
     lines = list(rules(rows, overlapping))
     path = ROOT / "src" / "dispatch" / "tables" / f"{TABLES[result['gpu']]}.table"
-    others = list(other_rules())
-    text = [HEAD, *lines, "", OTHERS_HEAD, *others]
+    norms, others = norm_rules(), list(other_rules())
+    text = [HEAD, *lines, "", NORMS_HEAD, *norms, "", OTHERS_HEAD, *others]
     path.write_text("".join(line + "\n" for line in text))
-    print(f"{len(lines) + len(others)} rules in {path.relative_to(ROOT)}")
+    print(f"{len(lines) + len(norms) + len(others)} rules in {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -277,7 +277,9 @@ def test_routes_of_other_shapes():
     """The committed table ends with them."""
     for name in routes.TABLES.values():
         lines = (routes.ROOT / "src" / "dispatch" / "tables" / f"{name}.table").read_text().splitlines()
-        assert lines[lines.index(routes.OTHERS_HEAD) + 1 :] == list(routes.other_rules())
+        norms, others = lines.index(routes.NORMS_HEAD), lines.index(routes.OTHERS_HEAD)
+        assert lines[norms + 1 : others - 1] == routes.norm_rules()
+        assert lines[others + 1 :] == list(routes.other_rules())
 
 
 def test_bars_of_attention(results):
