@@ -2,10 +2,11 @@
 """The harness finds what it is for: results made wrong on purpose are all refused."""
 
 import itertools
+from collections import Counter
 
 import numpy as np
 import pytest
-from harness import MatrixSpec, Prepared, Quantized, Spec, all_specs, decode, encode, over_rows
+from harness import MatrixSpec, Prepared, Quantized, Spec, all_specs, decode, encode, over_rows, rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE
 
@@ -235,3 +236,15 @@ def test_every_combination_of_masks(name, layouts):
     # A prefix needs causal.
     wanted = [on for on in itertools.product((False, True), repeat=8) if on[0] or not on[4]]
     assert {on[:-1] for on in seen} == {*wanted} and len(seen) == layouts * len(wanted)
+
+
+def test_rows_that_did_not_run(monkeypatch):
+    """What could have run here is told apart from what only lacks its library."""
+    lacking, missed, *ran = (k.name for k in rows.usable("gemm", "cpu"))
+    monkeypatch.setattr(rows, "_ran", Counter(ran))
+    monkeypatch.setattr(rows, "_refusals", {})
+    assert rows.never_ran(["gemm"], ["cpu"]) == ([lacking, missed], [])
+    rows.refused(lacking, "no BLAS library is found")
+    rows.refused(missed, "k is too long")
+    assert rows.never_ran(["gemm"], ["cpu"]) == ([missed], [lacking])
+    assert rows.refusals(missed) == ["1x k is too long"]
