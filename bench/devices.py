@@ -66,11 +66,12 @@ class CudaDevice:
         query = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
         return subprocess.run(query, capture_output=True, text=True, check=False).stdout.strip().split("\n")[0]
 
-    def sets(self, case):
-        """Argument sets to rotate over, so that none is left in L2 when its turn comes again."""
+    def sets(self, case, touched):
+        """Argument sets to rotate over, so that none is left in L2 when its turn comes again. touched: the bytes of a set that
+        every variant reads or writes."""
         if "launch" in case.tags:
             return 1
-        enough = int(2 * self.l2_bytes // case.set_bytes) + 1
+        enough = int(2 * self.l2_bytes // touched) + 1
         return max(enough, 2 if case.set_bytes < 200e6 else 1)
 
     def capture(self, variant, count):
@@ -207,7 +208,7 @@ class CpuDevice:
         self.rounds = rounds
         self.arrays = NumpyArrays()
 
-    def sets(self, case):
+    def sets(self, case, touched):
         return 1
 
     def once_us(self, call):
