@@ -13,7 +13,19 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
-from bench import attention_bars, attention_timeline, bars, cases, cublaslt, devices, reference, report, routes  # noqa: E402
+from bench import (  # noqa: E402
+    attention_bars,
+    attention_timeline,
+    bars,
+    cases,
+    cublaslt,
+    devices,
+    overview,
+    reference,
+    report,
+    routes,
+)
+from bench import run as bench_run  # noqa: E402
 from bench.arrays import NumpyArrays  # noqa: E402
 from bench.formulas_gen import FORMULAS  # noqa: E402
 
@@ -510,3 +522,32 @@ def test_a_run_on_the_cpu_from_case_to_json(tmp_path):
     rows = [e for e in data["cases"] if e["case"] == data["cases"][0]["case"]]
     assert sum(e["selected"] for e in rows) == 1 and all(e["us"] > 0 for e in rows)
     assert rows[0]["dims"]["dim"] == 4096 and rows[0]["row"].startswith("rms_norm_gated_cpu")
+
+
+def test_the_picture_of_every_family():
+    """Selected kernels beside the fastest of the others: not calls in chains, with PDL or in f32, and no product of our own."""
+
+    def timed(us, baselines, **what):
+        usual = {"op": "rms_norm", "dims": {}, "dtype": "bf16", "selected": True, "launch": False, "pdl": False}
+        return {**usual, "us": us, "baselines": baselines, **what}
+
+    cases_ = [timed(2.0, {"torch": 8.0, "torch_compile": 4.0}), timed(1.0, {"torch": 8.0}), timed(1.0, {}),
+              timed(1.0, {"torch": 0.5}, launch=True), timed(1.0, {"torch": 0.5}, pdl=True),
+              timed(1.0, {"torch": 0.5}, dtype="f32"), timed(1.0, {"torch": 0.5}, selected=False)]  # fmt: skip
+    assert overview.ratios({"cases": cases_}, lambda e: True) == [2.0, 8.0]
+    assert overview.ratios({"cases": [timed(1.0, {"plain": 0.5, "torch": 3.0})]}, lambda e: True) == [3.0]
+
+    drawn = overview.picture("h1", {"norm": {"cases": cases_}})
+    texts = [t.text for t in ElementTree.fromstring(drawn).iter("{http://www.w3.org/2000/svg}text")]
+    assert "norms (2 cases)" in texts and any("H1" in t for t in texts) and not any("attention" in t for t in texts)
+    assert overview.picture("h1", {}) == ""
+
+
+def test_sets_are_enough_for_what_moves_least():
+    """A plain product beside an epilogue leaves the residual alone, and must not find its operands in L2 either."""
+    run = object.__new__(bench_run.Run)
+    found = [c for c in CASES["gemm"] if c.op.name == "gemm_epilogue" and c.label.startswith("2048x2048x2048")]
+    (case,) = (c for c in found if c.dtype == "bf16")
+    assert case.set_bytes == pytest.approx(4 * 2 * 2048**2, rel=0.01) and run.touched(case) == 3 * 2 * 2048**2
+    other = next(c for c in CASES["gemm"] if c.op.name == "gemm")
+    assert run.touched(other) == other.set_bytes

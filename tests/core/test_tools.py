@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""tools/lint.py, tools/sources.py and what tools/gpu-check records, on small made-up trees."""
+"""tools/lint.py, tools/sources.py and what tools/gpu-check records, on small made-up trees; tools/spills.py."""
 
 import importlib.machinery
 import importlib.util
@@ -440,3 +440,27 @@ def test_a_route_speaks_for_the_bench_of_its_family_only(tmp_path):
 
     before, after = hashes_with("gemm m=1 : gemm_a\n"), hashes_with("gemm m=1 : gemm_b\n")
     assert [key for key in before if before[key] != after[key]] == [("gemm", "bench")]
+
+
+def spills(folder, *kernels):
+    """What tools/spills.py says of a library whose kernels, (mangled name, bytes of stack), a cuobjdump of our own lists."""
+    lines = "".join(f" Function {name}:\n  REG:4 STACK:{stack} SHARED:0\n" for name, stack in kernels)
+    (folder / "cuobjdump").write_text(f"#!/bin/sh\nprintf '%s' '{lines}'\n")
+    (folder / "cuobjdump").chmod(0o755)
+    environment = {**os.environ, "PATH": f"{folder}{os.pathsep}{os.environ['PATH']}"}
+    command = [sys.executable, ROOT / "tools" / "spills.py", "library.so"]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_kernels_that_have_come_to_spill_are_named(tmp_path):
+    clean, known = ("_ZN2ek4gemmEv", 0), ("_ZN2ek13norm_rows_vecIfLi2EEEvv", 8)
+    assert spills(tmp_path, clean, known) == (0, "2 kernels, 1 of them with up to 8 bytes of stack\n")
+    code, text = spills(tmp_path, clean, known, ("_ZN2ek13norm_rows_vecIfLi4EEEvv", 400), ("_ZN2ek4mineIfEEvv", 8))
+    assert code == 1
+    assert text.splitlines()[2:] == [
+        "  400 bytes: void ek::norm_rows_vec<float, 4>()",
+        "  8 bytes: void ek::mine<float>()",
+    ]
+    code, text = spills(tmp_path)
+    assert code == 1 and "no kernels in library.so" in text
