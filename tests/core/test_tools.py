@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """tools/lint.py, tools/sources.py and what tools/gpu-check records, on small made-up trees; tools/spills.py."""
 
+import contextlib
 import importlib.machinery
 import importlib.util
 import json
@@ -328,6 +329,37 @@ def test_what_was_built_earlier_gets_the_commit_of_today(gpu_check, monkeypatch,
     assert not (tmp_path / "built.json").exists()  # elsewhere the record stays as it came
     gpu_check.build(here=True)
     assert json.loads((tmp_path / "built.json").read_text()) == {"source_hash": "a", "commit": "new"}
+
+
+def test_a_family_that_did_not_end_does_not_take_the_others_along(gpu_check, monkeypatch, tmp_path):
+    """Its own tests that did end are not recorded either."""
+    families = sources.families()
+    monkeypatch.setattr(gpu_check, "build", lambda: None)
+    monkeypatch.setattr(gpu_check.signal, "signal", lambda *args: None)
+    monkeypatch.setattr(gpu_check, "shared_gpu", lambda: contextlib.nullcontext({}))
+    monkeypatch.setattr(gpu_check, "run_programs", lambda tally: [0])
+
+    def run_beside(commands, extra):
+        """Each file has one test, which passes; the last process of the first family, and one of core, are stopped."""
+        codes = []
+        for command in commands:
+            part = Path(command[command.index("pytest") + 1])
+            report = next(c for c in command if c.startswith("--junitxml=")).partition("=")[2]
+            name = ".".join(part.with_suffix("").parts)
+            Path(report).write_text(f"<testsuite><testcase classname='{name}' name='a'/></testsuite>")
+            codes.append(0)
+        first = [i for i, c in enumerate(commands) if any(f"tests/ops/{families[0]}/" in word for word in c)]
+        codes[first[-1]] = codes[-1] = None
+        return codes
+
+    monkeypatch.setattr(gpu_check, "run_beside", run_beside)
+    monkeypatch.setattr(sys, "argv", ["gpu-check", "--stage", "test"])
+    with pytest.raises(SystemExit) as end:
+        gpu_check.main()
+    assert str(end.value) == "gpu-check: failed: test"
+    recorded = json.loads((tmp_path / "h200" / "checked.json").read_text())
+    assert sorted(recorded) == families[1:]
+    assert all(f["test"]["exit_code"] == 0 and f["test"]["passed"] >= 1 for f in recorded.values())
 
 
 STOPPED = """
