@@ -76,7 +76,8 @@ OTHERS = (
 )
 
 
-# By trials of both kernels, two to six times (docs/measured-facts/norm.md): 1.5 to 5 % less time than with bulk copies, which come first.
+# By trials of both kernels, two to six times (docs/measured-facts/norm.md): 1 to 5 % less time than with bulk copies, which
+# come first; with PDL up to 4 %, or as much.
 NORMS_HEAD = "# Backward norms that are quicker with their rows in registers."
 NORMS = (
     ("rms_norm_backward", "T=bf16 rows=2048..3072 dim=4096"),

@@ -6,6 +6,7 @@ where that is more than KNOWN has.
     tools/spills.py build/ci/libeinkorn.so
 """
 
+import argparse
 import os
 import re
 import shutil
@@ -14,8 +15,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-# Kernel -> the most bytes of a thread's stack in any of its forms; all others have none. What they cost is in docs/measured-facts.md
-# where it was found to cost anything.
+# Kernel -> the most bytes of a thread's stack in any of its forms. All others have none.
 KNOWN = {
     "attention_decode_sm90": 8,
     "attention_sm90": 8,
@@ -42,11 +42,12 @@ def run(*command, text=None):
 
 
 def main():
-    if len(sys.argv) != 2 or sys.argv[1] in ("-h", "--help"):
-        sys.exit(__doc__)
-    kernels = KERNEL.findall(run(cuobjdump(), "--dump-resource-usage", sys.argv[1]))
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("library")
+    library = parser.parse_args().library
+    kernels = KERNEL.findall(run(cuobjdump(), "--dump-resource-usage", library))
     if not kernels:
-        sys.exit(f"spills: no kernels in {sys.argv[1]}")
+        sys.exit(f"spills: no kernels in {library}")
     spilling = [(mangled, int(stack)) for mangled, _, stack in kernels if int(stack)]
     names = run("c++filt", text="\n".join(mangled for mangled, _ in spilling)).splitlines()
     new = []
