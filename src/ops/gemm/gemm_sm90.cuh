@@ -473,26 +473,32 @@ __global__ __launch_bounds__(kGemmSm90Threads, 1) void gemm_sm90(const __grid_co
         next = gemm_slice(p.schedule, next, place.slice);
       const bool more = next.tile >= 0;
       const int k_blocks = work.k_count;
-      const bool shared = Tile::kShares && p.shares && !more;
-      if (Tile::kPingpong && turn % 2 != wg) {
-        if (shared) epilogue.begin(work, GemmChunks::kSecondHalf, true);
+      // The last one: who did not multiply it ends half of it.
+      const bool shared = Tile::kShares && p.shares && !more, other = Tile::kPingpong && turn % 2 != wg;
+      if (other && !shared) {
         ring.skip(k_blocks);
         continue;
       }
       float acc[Tile::kWgRows / 64][Tile::kWgCols / 2];
-      epilogue.begin(work, shared ? GemmChunks::kFirstHalf : GemmChunks::kAll, !more);
-      if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
-      gemm_multiply<Tile>(
-          smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
-          [&] {
-            if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
-          });
-      if constexpr (Tile::kShares)
-        if (shared) epilogue.give_half(acc);
+      epilogue.begin(work,
+                     !shared ? GemmChunks::kAll
+                     : other ? GemmChunks::kSecondHalf
+                             : GemmChunks::kFirstHalf,
+                     !more);
+      if (other) {
+        if constexpr (Tile::kShares) epilogue.take_half();
+      } else {
+        if (Tile::kPingpong && turn > 0) barrier_sync(kOrderBarrier + wg, 256);
+        gemm_multiply<Tile>(
+            smem, &ring, k_blocks, wg, acc, place, [&] { epilogue.during(); },
+            [&] {
+              if (Tile::kPingpong && more) barrier_arrive(kOrderBarrier + (wg ^ 1), 256);
+            });
+        if constexpr (Tile::kShares)
+          if (shared) epilogue.give_half(acc);
+      }
       if (Tile::kWhole || k_blocks == p.schedule.k_blocks || epilogue.join(work, acc)) epilogue.store(acc);
     }
-    // Outside of the loop, or the compiler sees sums that come from elsewhere and waits for every product.
-    if constexpr (Tile::kShares) epilogue.end_half();
     epilogue.end();
   }
 #endif

@@ -105,28 +105,17 @@ class GemmSm90Epilogue {
 
   // The second half of the sums, through the ring, which nobody fills any more, to the other warpgroup.
   __device__ __forceinline__ void give_half(const Acc& acc) const {
-    float4* const to = reinterpret_cast<float4*>(smem_.ring) + thread_;
 #pragma unroll
-    for (int v = 0; v < kVectors / 2; ++v) {
-      const float* x = half_at(acc, v);
-      to[v * 128] = make_float4(x[0], x[1], x[2], x[3]);
+    for (int v = kVectors / 2; v < kVectors; ++v) {
+      const float* x = &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
+      *half_at(v) = make_float4(x[0], x[1], x[2], x[3]);
     }
     barrier_arrive(kHalfBarrier, 256);
   }
-  // What the other one gave, if anything.
-  __device__ __forceinline__ void end_half() {
-    if (first_ == 0) return;
+  // The other one gives: once it has, the second half of the chunks can be stored.
+  __device__ __forceinline__ void take_half() {
     during();
     barrier_sync(kHalfBarrier, 256);
-    const float4* const from = reinterpret_cast<const float4*>(smem_.ring) + thread_;
-    Acc acc;
-#pragma unroll
-    for (int v = 0; v < kVectors / 2; ++v) {
-      float* x = const_cast<float*>(half_at(acc, v));
-      const float4 y = from[v * 128];
-      x[0] = y.x, x[1] = y.y, x[2] = y.z, x[3] = y.w;
-    }
-    store_boxes(acc);
   }
 
   __device__ __forceinline__ void store(Acc& acc) {
@@ -154,10 +143,9 @@ class GemmSm90Epilogue {
   }
 
   static constexpr int kVectors = kParts * kCols / 8;  // of four accumulators each
-  // The v-th vector of the second half of the chunks.
-  static __device__ __forceinline__ const float* half_at(const Acc& acc, int v) {
-    v += kVectors / 2;
-    return &acc[v / (kCols / 8)][v % (kCols / 8) * 4];
+  // Where the v-th vector goes, one of the second half of them.
+  __device__ __forceinline__ float4* half_at(int v) const {
+    return reinterpret_cast<float4*>(smem_.ring) + (v - kVectors / 2) * 128 + thread_;
   }
 
   // ---- plain: 64 rows by 64 columns (32 where those do not divide it) at a time, in kBuffers buffers in turn ----
@@ -350,6 +338,18 @@ class GemmSm90Epilogue {
     }
   }
 
+  // Whether our sums are those that the other one gave, in the ring, and not in registers. They go the way of all others: code of
+  // their own would be fetched for a single use, and at the end of the kernel nothing hides that.
+  __device__ __forceinline__ bool given() const { return Tile::kShares && first_ > 0; }
+  __device__ __forceinline__ void get_given(int t, float (&z)[kChunkCols / 2]) const {
+    const int first = t / kAcross * (kCols / 8) + first_col<kChunkCols>(t % kAcross) / 8;
+#pragma unroll
+    for (int j = 0; j < kChunkCols / 8; ++j) {
+      const float4 x = *half_at(first + j);
+      z[4 * j] = x.x, z[4 * j + 1] = x.y, z[4 * j + 2] = x.z, z[4 * j + 3] = x.w;
+    }
+  }
+
   __device__ __forceinline__ void store_boxes(Acc& acc) {
     const GemmEpilogue& e = p_.out.epilogue;
     const bool with_c = p_.out.c.data;
@@ -365,13 +365,19 @@ class GemmSm90Epilogue {
     };
     float z[kChunkCols / 2];
     float2 bias[kBiases];
+    const auto add_bias = [&](const float* x, float scale) {
+#pragma unroll
+      for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(x[i], scale, bias_of(bias, i));
+    };
     if (!Tile::kBoxesOnly && e.act == EK_ACTIVATION_NONE) {
 #pragma unroll
       for (int t = 0; t < kChunks; ++t) {
         if (t < first() || t >= last()) continue;
         get_bias(t, thread, e.out_scale, bias);
-#pragma unroll
-        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(t)[i], e.alpha * e.out_scale, bias_of(bias, i));
+        if (t >= kChunks / 2 && given())
+          get_given(t, z), add_bias(z, e.alpha * e.out_scale);
+        else
+          add_bias(of(t), e.alpha * e.out_scale);
         put_chunk(t, thread, z);
         end(t);
       }
@@ -382,12 +388,11 @@ class GemmSm90Epilogue {
 #pragma unroll 1
     for (int t = first(); t < last(); ++t) {
       get_bias(t, thread, 1.f, bias);
+      const int place = given() ? kChunks : t;  // of the sums: a chunk in registers, or the ring
 #pragma unroll
-      for (int c = 0; c < kChunks; ++c) {
-        if (c != t) continue;
-#pragma unroll
-        for (int i = 0; i < kChunkCols / 2; ++i) z[i] = fmaf(of(c)[i], e.alpha, bias_of(bias, i));
-      }
+      for (int c = 0; c < kChunks; ++c)
+        if (c == place) add_bias(of(c), e.alpha);
+      if (Tile::kShares && place == kChunks) get_given(t, z), add_bias(z, e.alpha);
       gemm_activate<T>(e.act, z);
       if (e.out_scale != 1.f)
 #pragma unroll
