@@ -427,6 +427,50 @@ void waves() {
     }
 }
 
+// What leaves by the copy engine with c beside it (BOXES there): tiles whose last one both warpgroups end, and others.
+void boxes() {
+  struct Box {
+    int64_t m, n, k;
+    bool act, constant;
+    const char* tile;
+    int waves;
+    bool shares;
+  };
+  constexpr Box kBoxes[] = {
+      {2632, 648, 136, true, false, "128x128 ping-pong", 1, true},
+      {648, 5128, 1032, false, false, "128x128 ping-pong", 2, true},
+      {72, 6408, 64, true, false, "64x128, one group", 1, true},
+      {72, 6408, 72, true, true, "64x128, pairs", 1, true},
+      {200, 3592, 200, true, false, "turned 64x128, eights", 1, true},
+      {328, 5640, 2056, false, false, "128x176 ping-pong", 1, true},
+      {648, 5384, 72, true, false, "128x256", 1, false},
+      {200, 6408, 64, true, false, "turned 128x104", 1, false},
+      {456, 6664, 64, true, false, "128x208", 1, false},
+      {648, 5384, 2056, true, false, "128x128 ping-pong", 2, true},
+      {648, 7176, 2056, true, false, "128x128 ping-pong", 3, true},
+      {72, 13832, 1288, true, true, "64x128, pairs", 2, true},
+      {328, 7176, 1288, true, true, "64x128, pairs", 3, true},
+      {648, 7176, 2056, false, false, "128x176 ping-pong", 2, true},
+      {776, 8456, 2056, false, false, "128x176 ping-pong", 3, true},
+      {72, 2824, 136, true, true, "64x64, pairs", 1, true},
+      {72, 4360, 72, true, true, "64x96, pairs", 1, true},
+      {72, 8456, 72, true, true, "64x160, pairs", 1, true},
+  };
+  const Device device = h200();
+  for (const Box& box : kBoxes) {
+    GemmCall c = linear(box.m, box.n, box.k);
+    c.bias = g_memory;
+    c.c = c.d, c.beta = 1;
+    c.constant_b = box.constant;
+    if (box.act) c.act = EK_ACTIVATION_GELU_TANH;
+    CHECK(gemm_takes_boxes(c));
+    const GemmPlan plan = gemm_sm90_plan(c, device);
+    CHECK_TEXT(kGemmTiles[plan.tile].name, box.tile);
+    CHECK_EQ(gemm_ceil(plan.schedule.tiles(), plan.schedule.workers), box.waves);
+    CHECK_EQ(plan.shares, box.shares);
+  }
+}
+
 // Those that the sanitizers see (SOME_TILES there): every way to divide a tile and to share operands, and all that few rows
 // do.
 void some_tiles() {
@@ -522,6 +566,7 @@ int main() {
   choices();
   every_tile_tested();
   waves();
+  boxes();
   some_tiles();
   refusals();
   return check::report("gemm_config");

@@ -15,7 +15,7 @@ from .tolerance import FAST_MATH, LEAST, TINY, UNIT, product_error, tf32_error
 
 # (m, n, k). First sizes that fit nothing, then those whose rows are whole 16-byte vectors, which tiled rows take.
 ODD = [(1, 1, 1), (7, 9, 63), (9, 65, 7), (63, 127, 129), (65, 257, 9), (127, 63, 255), (129, 129, 65), (255, 7, 1000),
-       (257, 255, 17), (1000, 65, 63), (1, 1000, 257), (2, 255, 129)]  # fmt: skip
+       (257, 255, 17), (1000, 65, 63), (1, 1000, 257), (2, 255, 129), (65, 9, 127)]  # fmt: skip
 EVEN = [(8, 8, 8), (1, 256, 256), (2, 512, 1024), (3, 1024, 512), (4, 264, 520), (6, 128, 2048), (8, 128, 128),
         (16, 256, 4096), (17, 1024, 264), (32, 72, 64), (33, 520, 128), (64, 64, 64), (64, 2048, 256), (65, 136, 72),
         (127, 128, 256), (128, 128, 128), (128, 256, 64), (129, 264, 136), (192, 384, 192), (255, 256, 256),
@@ -72,6 +72,20 @@ SOME_TILES = [
     (3, 72, 4104), (7, 18952, 520), (5, 104, 832), (30, 104, 64), (20, 104, 960), (100, 104, 448), (13, 72, 24576),
     (5, 7280, 1856), (13, 1872, 7232), (60, 3640, 3712),
 ]  # fmt: skip
+# Sizes, and what follows the product, for results that the copy engine stores, with c beside them (`boxes` of a spec): tiles whose
+# last one both warpgroups end, of blocks with one, two and three; those that only a constant b gets; chunks of c that come to
+# the ring; chunks that overlap. The sanitizers have time for the first ones. (tests/core/test_gemm_config.cpp sees to it that they are these.)
+ADDED, FUSED, CONSTANT = {}, {"act": "gelu_tanh"}, {"act": "gelu_tanh", "constant_b": True}
+FEW_BOXES = [
+    ((2632, 648, 136), FUSED), ((648, 5128, 1032), ADDED), ((72, 6408, 64), FUSED), ((72, 6408, 72), CONSTANT),
+    ((200, 3592, 200), FUSED), ((328, 5640, 2056), ADDED), ((648, 5384, 72), FUSED), ((200, 6408, 64), FUSED),
+    ((456, 6664, 64), FUSED),
+]  # fmt: skip
+BOXES = [
+    *FEW_BOXES, ((648, 5384, 2056), FUSED), ((648, 7176, 2056), FUSED), ((72, 13832, 1288), CONSTANT),
+    ((328, 7176, 1288), CONSTANT), ((648, 7176, 2056), ADDED), ((776, 8456, 2056), ADDED), ((72, 2824, 136), CONSTANT),
+    ((72, 4360, 72), CONSTANT), ((72, 8456, 72), CONSTANT),
+]  # fmt: skip
 PADDED_SEED = 1  # of cases whose lines are padded, see GAPS in run.py
 # Sizes off every vector and tile, in lines that begin at whole vectors: tiled rows take those too.
 UNEVEN = [*ODD, (130, 257, 1001), (300, 1023, 519), (8, 1025, 2051), (40, 771, 1029), (520, 3583, 517)]
@@ -94,14 +108,14 @@ class MatrixSpec(Spec):
     """dims(m, n, k, a, i): the op's dims for a product of that size. layouts: sets of tensors that are stored by columns.
     empties: dims that leave nothing to compute, or nothing to add up. batch: 1 if matrices have a batch dim in front.
     shared: its inputs, each of which is one for all of a batch in some cases. tiles: variants that go over the sizes of
-    TILES and WAVES, in the first layout."""
+    TILES and WAVES, in the first layout. boxes: whether those of BOXES are for it."""
 
     groups = (*GROUPS, "layouts", "uneven", "tiles", "waves")
 
     def __init__(self, op, reference, *, matrix_dims, layouts, empties=(), shapes=None, batch=0, shared=(), tiles=(),
-                 **rest):  # fmt: skip
+                 boxes=False, **rest):  # fmt: skip
         self.matrix_dims, self.layouts, self.empties, self.batch = matrix_dims, layouts, empties, batch
-        self.tiles, self.shared = tiles, shared
+        self.tiles, self.shared, self.boxes = tiles, shared, boxes
         self.shapes = shapes or SHAPES
         super().__init__(op, reference, dims=self._any_dims, sizes=self.shapes, **rest)
 
@@ -196,12 +210,20 @@ class MatrixSpec(Spec):
         for i, (size, layout) in enumerate(sizes):
             for variant in self.tiles if level != "smoke" else self.tiles[:1]:
                 yield self.case(dtypes, size, i, (), variant, strides="columns:" + ",".join(layout), seed=0)
+        if (level, step) == ("smoke", 1):
+            yield from self._boxes(dtypes, FEW_BOXES)
+
+    def _boxes(self, dtypes, sizes):
+        """With all that can be added."""
+        for size, variant in sizes if self.boxes else ():
+            yield self.case(dtypes, size, 0, (), variant, strides="columns:" + ",".join(self.layouts[0]), seed=0)
 
     def _waves(self, dtypes, level, seed):
         if level == "full" and self.tiles and {d for _, d in dtypes} == {"bf16"}:
             for i, size in enumerate(WAVES):
                 variant, strides = self.tiles[i % len(self.tiles)], "columns:" + ",".join(self.layouts[0])
                 yield self.case(dtypes, size, i, (), variant, strides=strides, seed=0)
+            yield from self._boxes(dtypes, BOXES)
 
     def wants(self, group, row, level):
         """Where sizes are for the rows that have tiles of many kinds, and time is short, those alone."""

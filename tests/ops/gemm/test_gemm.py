@@ -4,7 +4,7 @@ import itertools
 import einkorn
 import numpy as np
 import pytest
-from harness import Expected, MatrixSpec, Prepared, Refused, all_specs, rows
+from harness import AUTO, Expected, MatrixSpec, Prepared, Refused, all_specs, check_case, decode, rows
 from harness.matrix import PROBES, TILES, WAVES, product
 from harness.memory import Arena
 
@@ -52,6 +52,20 @@ SPEC = MatrixSpec(
 
 def test_gemm(plan):
     plan.check()
+
+
+def test_alpha_and_beta_of_0(device):
+    """d is 0, by every row that does not leave that to another, whatever c holds: it is all NaN."""
+    names, sizes = (
+        [AUTO, *(k.name for k in rows.usable("gemm", device))],
+        [(4, 520, 4096), (40, 520, 4096), (257, 264, 72)],
+    )
+    for dtypes, size in itertools.product(SPEC.combos(), sizes):
+        prepared = Prepared(SPEC, SPEC.case(dtypes, size, 0, (), {"alpha": 0.0, "beta": 0.0}, strides="columns:b"))
+        assert np.isnan(decode(prepared.inputs["c"], prepared.dtypes["c"])).all()
+        assert not prepared.expected()["d"].value.any()
+        took = [row for row in names if check_case(prepared, device, row)]
+        assert AUTO in took and len(took) > 1
 
 
 def repeat(prepared, device, row, context, calls):

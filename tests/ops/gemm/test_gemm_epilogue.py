@@ -32,7 +32,7 @@ def dims(m, n, k, a, i):
 SPEC = MatrixSpec(
     "gemm_epilogue", reference, variants=VARIANTS, matrix_dims=dims, layouts=[("b",), (), ("a",), ("a", "b")],
     shapes={"smoke": SHAPES["smoke"], "ci": SHAPES["ci"][::2], "full": SHAPES["full"][::2]},
-    tiles=[{"gated": True, "act": "silu", "constant_b": True}, {"act": "gelu_tanh"}],
+    tiles=[{"gated": True, "act": "silu", "constant_b": True}, {"act": "gelu_tanh"}], boxes=True,
     empties=[{"k": 0}, {"m": 0}, {"n": 0}], large=[{"n": 4096, "k": 16}, {"n": 16, "k": 4096}], probes=PROBES,
     # f32, for TF32; nothing fused, for a library
     more_large=[
