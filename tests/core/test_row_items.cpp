@@ -60,9 +60,58 @@ void check_rows(const std::vector<int64_t>& sizes, int64_t per_row) {
   if (rows.ndim <= kItemDims) CHECK_EQ(slabs, 1);
 }
 
+// Of sizes that no test can go through item by item: slabs come one after the other, none is longer than its numbers allow, and
+// together they have as many items as there are.
+void check_large(const std::vector<int64_t>& sizes, int64_t per_row) {
+  Rows<1> rows;
+  rows.count = 1;
+  for (int64_t size : sizes) {
+    rows.size[rows.ndim] = size;
+    rows.stride[0][rows.ndim++] = rows.count * per_row;  // dense, so that an item's offset is its number
+    rows.count *= size;
+  }
+  const int64_t step[1] = {1};
+  int64_t items = 0, next = 0, slabs = 0;
+  const bool divided = per_row > kMaxItems;  // rows in parts: the parts of all rows one after the other
+  for_each_slab(rows, per_row, step, [&](const RowItems<1>& slab, const int64_t (&base)[1]) {
+    CHECK(slab.count > 0 && slab.count <= kMaxItems);
+    CHECK(slab.first == 0 || divided);
+    if (!divided) CHECK_EQ(base[0], next);
+    // The offset of the last item, as a kernel finds it, is that of the first and as many as lie between.
+    uint32_t row = (slab.count - 1) / slab.per_row.divisor;
+    int64_t last = base[0] + (slab.ndim ? (slab.count - 1) % slab.per_row.divisor : slab.count - 1);
+    for (int d = 0; d < slab.ndim; ++d) {
+      const bool inner = d + 1 < slab.ndim;
+      last += (inner ? row % slab.size[d].divisor : row) * slab.stride[0][d];
+      row = inner ? row / slab.size[d].divisor : 0;
+    }
+    if (!divided) CHECK_EQ(last, next + slab.count - 1);
+    next += slab.count;
+    items += slab.count;
+    ++slabs;
+    return EK_STATUS_OK;
+  });
+  CHECK_EQ(items, rows.count * per_row);
+  CHECK(slabs >= items / kMaxItems);
+}
+
 }  // namespace
 
 int main() {
+  const int64_t most = kMaxItems, many = (int64_t{1} << 31) + 127;
+  for (int64_t per_row : {int64_t{1}, int64_t{3}, most - 1, most, most + 1, 3 * most + 5}) {
+    check_large({1}, per_row);
+    check_large({7}, per_row);
+    check_large({3, 5}, per_row);
+  }
+  for (int64_t per_row : {1, 5}) {
+    check_large({most}, per_row);
+    check_large({many}, per_row);
+    check_large({4 * many}, per_row);
+    check_large({1000, many / 1000}, per_row);
+    check_large({many, 3}, per_row);
+    check_large({3, 70000, 5, 40000}, per_row);
+  }
   for (int64_t per_row : {1, 5}) {
     check_rows({1}, per_row);
     check_rows({6}, per_row);

@@ -2,6 +2,7 @@
 """More than 2^31 elements in a tensor, and so more than 2^32 bytes: offsets that are 32 bits somewhere come out here."""
 
 import dataclasses
+import itertools
 
 import einkorn
 import numpy as np
@@ -11,7 +12,7 @@ from harness import AUTO, Prepared, decode, encode, rows
 from harness.case import Case
 from harness.dtypes import ITEMSIZE, STORAGE
 
-SHARDS = 2  # processes of tools/gpu-check; each holds up to 22 GB on the GPU
+SHARDS = 2  # processes of tools/gpu-check; each holds up to 30 GB on the GPU
 
 LIMIT = 2**31
 PERIOD = 127  # rows of distinct data, repeated: prime, so that a wrapped offset meets other data
@@ -207,8 +208,62 @@ def many_lines(spec, cuda):
     return took
 
 
+def narrow(spec, cuda):
+    """Rows of one element and of eight: more than 2^31 rows, and so more than a launch numbers."""
+    return check_large(spec, cuda, large_case(spec, {"dim": 1})) | check_large(spec, cuda, large_case(spec, {"dim": 8}))
+
+
+def sums_over_rows(spec, cuda):
+    """dweight and dbias of more than 2^31 elements: dy is 0 but for a few rows, far apart, that have data of their own."""
+    took, context = set(), einkorn.Context(cuda)
+    usual = next(c for c in spec.combos() if dict(c)["T"] == "bf16")
+    for dim, presence in itertools.product((4096, 128, 8), (0, -1)):
+        tensors = [c for c in spec.presences({}, {"dim": dim}) if "dweight" in c and "weight" in c][presence]
+        case = spec.case(usual, dim, 0, (PERIOD,), {}, tensors)
+        drawn = Prepared(spec, case)
+        count = LIMIT // (dim * PERIOD) + 2
+        last, dy = count * PERIOD - CHECKED, np.zeros_like(drawn.inputs["dy"])
+        places = {}  # where each run of rows begins: (in the large tensors, in the small ones)
+        for i, at in enumerate((0, last // 2, LIMIT // dim, last - PERIOD)):
+            small = 2 * CHECKED * i
+            places[at + (small - at) % PERIOD] = small
+            dy[small : small + CHECKED] = drawn.inputs["dy"][small : small + CHECKED]
+        part = Prepared(spec, case, {**drawn.inputs, "dy": dy})
+        expected = part.results(part.run(cuda, AUTO))
+        whole = {name: Grown(part, name, count, context, cuda) for name in part.tensors}
+
+        def fill(whole=whole, places=places, dy=dy):
+            for name, t in whole.items():
+                if name != "dy":
+                    t.fill()
+            large = whole["dy"].array.fill_bytes(0)
+            einkorn.context(cuda).synchronize()
+            for first, small in places.items():
+                repeat(context, large.pointer + first * whole["dy"].row_bytes, dy[small : small + CHECKED], 1)
+
+        arguments = {n: t.array for n, t in whole.items()} | dict(case.attrs)
+        for row, ran in each_row(spec.op, cuda, fill, arguments):
+            took.add(ran)
+            for name in ("dweight", "dbias"):
+                if name in whole:
+                    got = np.empty(dim, np.uint16)
+                    copy_out(context, got, whole[name].array.pointer)
+                    close(f"{row}, dim {dim}", name, got, expected[name][0], "bf16", 0)
+    return took
+
+
 # Beside the cases of the specs. Each gives the rows that took it.
 CHECKS = {
+    "rms_norm": [narrow],
+    "add_rms_norm": [narrow],
+    "rms_norm_gated": [narrow],
+    "layer_norm": [narrow],
+    "add_layer_norm": [narrow],
+    "l2_norm": [narrow],
+    "rms_norm_quant": [narrow],
+    "add_rms_norm_quant": [narrow],
+    "rms_norm_backward": [narrow, sums_over_rows],
+    "layer_norm_backward": [narrow, sums_over_rows],
     "gemm": [few_rows, long_k],
     "gemm_epilogue": [few_rows, long_k],
     "gemm_batched": [long_k],
