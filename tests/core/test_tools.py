@@ -385,6 +385,16 @@ def test_what_runs_ends_with_gpu_check(tmp_path):
             os.killpg(int(started.name), 0)
 
 
+def test_the_bench_goes_family_by_family(gpu_check):
+    """Each within the limit of a stage; all of them would not be."""
+    stages, families = ["build", *sources.STAGES], sources.families()
+    tests = [(stage, None) for stage in sources.STAGES if stage != "bench"]
+    assert list(gpu_check.runs(stages, None)) == [*tests, *(("bench", [family]) for family in families)]
+    assert list(gpu_check.runs(["bench", "test"], families[:2])) == [
+        ("bench", families[:1]), ("bench", families[1:2]), ("test", families[:2]),
+    ]  # fmt: skip
+
+
 def test_what_is_not_there_is_not_run(gpu_check, monkeypatch, tmp_path):
     """Programs that were not taken along do not count as passed, and what core has none of starts nothing."""
     monkeypatch.setattr(gpu_check, "BUILD", tmp_path)
