@@ -8,6 +8,7 @@
 #pragma once
 
 #include "cuda/mma.cuh"
+#include "cuda/swizzle.cuh"
 #include "cuda/traffic.cuh"
 #include "cuda/vec.cuh"
 #include "ops/gemm/gemm_sm90.cuh"
@@ -186,7 +187,7 @@ class GemmSm90Epilogue {
   // Where 8 columns, the c8-th of a chunk of kWide, of a row lie in its buffer: swizzled as the copy engine does.
   template <int kWide>
   static __device__ __forceinline__ int staged_at(int row, int c8) {
-    return row * kWide * 2 + ((c8 ^ (kWide == 64 ? row & 7 : row >> 1 & 3)) << 4);
+    return row * kWide * 2 + (swizzled_unit<kWide * 2>(row, c8) << 4);
   }
 
   // The buffer of chunk t is free: at the first chunk all of them, later all of a group that was stored. Groups are more than
@@ -221,8 +222,10 @@ class GemmSm90Epilogue {
   // from 8 j on. Turned: the caller's columns 0-7 and 8-15 of 8 rows, then of the next 8 rows.
   __device__ __forceinline__ int matrices_at(int thread, int j) const {
     const int lane = thread % 32, first = thread / 32 * 16;
-    if constexpr (Tile::kTurned) return staged_at<64>(j * 8 + lane / 16 * 8 + lane % 8, first / 8 + lane / 8 % 2);
-    return staged_at<kChunkCols>(first + lane % 16, j + lane / 16);
+    if constexpr (Tile::kTurned)
+      return staged_at<64>(j * 8 + lane / 16 * 8 + lane % 8, first / 8 + lane / 8 % 2);
+    else
+      return staged_at<kChunkCols>(first + lane % 16, j + lane / 16);
   }
 
   // 16 accumulators, scaled, as four 8x8 matrices in two halves.

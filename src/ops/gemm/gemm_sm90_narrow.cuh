@@ -13,6 +13,7 @@
 #include "cuda/cluster.cuh"
 #include "cuda/mma.cuh"
 #include "cuda/pdl.cuh"
+#include "cuda/swizzle.cuh"
 #include "cuda/wgmma_few.cuh"
 #include "ops/gemm/gemm_sm90_narrow_config.h"
 #include "ops/gemm/gemm_store.cuh"
@@ -152,7 +153,8 @@ __device__ __forceinline__ void sm90_narrow_hold(const GemmSm90NarrowSmem<S>& sm
   for (int i = 0; i < S::kStepsOf16; ++i) {
     constexpr int kPerBlock = kTileK / 16;
     const int eight = i % kPerBlock * 2 + lane / 16;
-    ldmatrix<false>(held[i], from + i / kPerBlock * (cols * kSwizzleBytes) + ((eight ^ (row & 7)) << 4));
+    ldmatrix<false>(held[i],
+                    from + i / kPerBlock * (cols * kSwizzleBytes) + (swizzled_unit<kSwizzleBytes>(row, eight) << 4));
     seen ^= held[i][0];
   }
   if (!refilled) return;
@@ -278,7 +280,8 @@ __device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowPara
   using T = typename S::Type;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
   const float scale = p.out.epilogue.alpha * p.out.epilogue.out_scale;
-  const uint32_t at = smem_address(tile) + lane % 8 * kSwizzleBytes + (((warp * 2 + lane / 8 % 2) ^ (lane % 8)) << 4);
+  const uint32_t at = smem_address(tile) + lane % 8 * kSwizzleBytes +
+                      (swizzled_unit<kSwizzleBytes>(lane, warp * 2 + lane / 8 % 2) << 4);
 #pragma unroll
   for (int e = 0; e < S::kEights; ++e) {
     if (e < first || e >= last) continue;
@@ -289,7 +292,7 @@ __device__ __forceinline__ void sm90_narrow_store_plain(const GemmSm90NarrowPara
   const int row0 = first * 8 + threadIdx.x / 8, eight = threadIdx.x % 8, end = min(last * 8, part.rows(p));
   const int64_t col = part.col + eight * 8;
   if (col >= p.out.n || eight * 8 >= p.plan.cols) return;
-  const char* const from = tile + row0 * kSwizzleBytes + ((eight ^ (row0 % 8)) << 4);
+  const char* const from = tile + row0 * kSwizzleBytes + (swizzled_unit<kSwizzleBytes>(row0, eight) << 4);
   T* const to = static_cast<T*>(p.out.d.data) + blockIdx.y * p.out.d.batch + (part.row + row0) * p.out.d.row + col;
 #pragma unroll
   for (int r = 0; r < S::kRows; r += 16)

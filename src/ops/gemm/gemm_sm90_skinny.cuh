@@ -11,6 +11,7 @@
 // and 2 i + 1, which are read together, are columns i and i + 4, which the swizzle keeps in different banks.
 #pragma once
 
+#include "cuda/swizzle.cuh"
 #include "cuda/vec.cuh"
 #include "cuda/wgmma.cuh"
 #include "ops/gemm/gemm_skinny.cuh"
@@ -128,7 +129,8 @@ __device__ __forceinline__ void sm90_skinny_consume(const GemmSm90SkinnyParams& 
   const SkinnyCounts<S> counts(p);
   const int lane = threadIdx.x % 32, g = lane / 4, q = lane % 4, k = static_cast<int>(p.k);
   const int at = g / 2 + g % 2 * 4;  // the column, and with 8 more the other one, that is row g of mma
-  const int half[2] = {at * kSwizzleBytes + (q ^ at) * 16, at * kSwizzleBytes + ((q + 4) ^ at) * 16};
+  const int half[2] = {at * kSwizzleBytes + swizzled_unit<kSwizzleBytes>(at, q) * 16,
+                       at * kSwizzleBytes + swizzled_unit<kSwizzleBytes>(at, q + 4) * 16};
   // Past the last row of a they are the last one again, and what comes of them is dropped.
   const T* const row = static_cast<const T*>(p.a) + blockIdx.y * p.a_batch +
                        min(static_cast<int64_t>(g), p.m - 1) * p.a_row + warp * kTileK + q * 8;
