@@ -221,7 +221,7 @@ def sums_over_rows(spec, cuda):
         tensors = [c for c in spec.presences({}, {"dim": dim}) if "dweight" in c and "weight" in c][presence]
         case = spec.case(usual, dim, 0, (PERIOD,), {}, tensors)
         drawn = Prepared(spec, case)
-        count = LIMIT // (dim * PERIOD) + 2
+        count = LIMIT // (dim * PERIOD) + 3  # what begins near the limit, or up to a period later, is inside
         last, dy = count * PERIOD - CHECKED, np.zeros_like(drawn.inputs["dy"])
         places = {}  # where each run of rows begins: (in the large tensors, in the small ones)
         for i, at in enumerate((0, last // 2, LIMIT // dim, last - PERIOD)):
