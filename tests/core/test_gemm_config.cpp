@@ -438,7 +438,7 @@ void boxes() {
   };
   constexpr Box kBoxes[] = {
       {2632, 648, 136, true, false, "128x128 ping-pong", 1, true},
-      {648, 5128, 1032, false, false, "128x128 ping-pong", 2, true},
+      {904, 3848, 1544, false, false, "128x128 ping-pong", 2, true},
       {72, 6408, 64, true, false, "64x128, one group", 1, true},
       {72, 6408, 72, true, true, "64x128, pairs", 1, true},
       {200, 3592, 200, true, false, "turned 64x128, eights", 1, true},

@@ -77,7 +77,7 @@ SOME_TILES = [
 # the ring; chunks that overlap. The sanitizers have time for the first ones. (tests/core/test_gemm_config.cpp sees to it that they are these.)
 ADDED, FUSED, CONSTANT = {}, {"act": "gelu_tanh"}, {"act": "gelu_tanh", "constant_b": True}
 FEW_BOXES = [
-    ((2632, 648, 136), FUSED), ((648, 5128, 1032), ADDED), ((72, 6408, 72), CONSTANT), ((648, 5384, 72), FUSED),
+    ((2632, 648, 136), FUSED), ((904, 3848, 1544), ADDED), ((72, 6408, 72), CONSTANT), ((648, 5384, 72), FUSED),
     ((200, 6408, 64), FUSED),
 ]  # fmt: skip
 BOXES = [

@@ -75,6 +75,7 @@ class GemmSm90Epilogue {
     asked_ = false;
     rest_ = last && rest_in_ring(p_, work);
     if constexpr (Tile::kShares) {
+      later_ = p_.shares && !last && work.k_count >= kLongProduct;
       first_ = chunks == GemmChunks::kSecondHalf ? kChunks / 2 : 0;
       last_ = chunks == GemmChunks::kFirstHalf ? kChunks / 2 : kChunks;
     }
@@ -82,17 +83,17 @@ class GemmSm90Epilogue {
       if (p_.schedule.split > 1) join_.begin_split(&first_, &last_);
   }
 
-  // During the product: bias and the first chunks of c on their way to shared memory; c to L2 where another block may be the one
-  // that stores, or it is read from there. (Chunks that have no buffer yet to L2 as well: slower.)
+  // During the product: bias and the first chunks of c on their way to shared memory, unless these come later; c to L2 where
+  // another block may be the one that stores, or it is read from there. (Chunks that have no buffer yet to L2 as well: slower.)
   __device__ __forceinline__ void during() {
     if constexpr (!Tile::kPlain) {
       const bool with_c = p_.out.c.data;
       if constexpr (Tile::kBoxes)
         if (p_.boxes) {
           if (p_.out.epilogue.bias) fetch_bias();
-          if (with_c && whole()) ask_first();
+          if (with_c && whole() && !later_) ask_first();
         }
-      if (with_c && !asked_) prefetch_c();
+      if (with_c && !asked_ && !later_) prefetch_c();
     }
   }
 
@@ -167,6 +168,10 @@ class GemmSm90Epilogue {
 
   // Always the same thread of the warpgroup: the stores that it waits for are its own.
   __device__ __forceinline__ bool leads() const { return warp_ == 0 && elect_one(); }
+
+  // K blocks that take longer than what ends a tile, c's way to us included. With so many, the other warpgroup's product hides it,
+  // and c need not come between the last loads of our own.
+  static constexpr int kLongProduct = 6 * Tile::kAskAhead;
 
   static constexpr bool kSome = Tile::kShares || (Tile::kSplits && kChunks > 1);
   __device__ __forceinline__ int first() const { return kSome ? first_ : 0; }
@@ -357,7 +362,7 @@ class GemmSm90Epilogue {
     const GemmEpilogue& e = p_.out.epilogue;
     const bool with_c = p_.out.c.data;
     const int thread = computed_here(thread_);
-    if (!Tile::kWhole && with_c && !asked_) ask_first();
+    if (with_c && (Tile::kShares ? later_ : !Tile::kWhole && !asked_)) ask_first();
     copy_wait<0>();
     barrier_sync(kStoreBarrier + wg_, 128);  // all of bias is there
     const auto of = [&](int t) { return &acc[t / kAcross][first_col<kChunkCols>(t % kAcross) / 2]; };
@@ -503,6 +508,7 @@ class GemmSm90Epilogue {
   int row_, col_, batch_;
   int first_ = 0, last_ = Tile::kChunks;  // chunks that this warpgroup stores, where tiles are shared or split
   bool whole_, asked_;                    // all of k is this block's; c's first chunks are on their way
+  bool later_ = false;                    // c is asked for when the product is over
   bool rest_ = false;                     // c's later chunks come to the ring
   uint32_t c_phase_ = 0;                  // of c_full, a bit each
 };
